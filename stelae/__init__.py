@@ -1,0 +1,53 @@
+"""Stelae: primary-key tables that Spark builds and an HTTP service serves.
+
+    import stelae
+    warehouse = stelae.Warehouse("warehouse")          # where tables live: a folder or an object store
+    client = stelae.Client("http://localhost:8000")    # a tablet server
+
+The names below load on first use, so that `import stelae` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stelae.client import Client as Client
+    from stelae.warehouse import Table as Table
+    from stelae.warehouse import Warehouse as Warehouse
+
+from stelae.errors import (
+    AlreadyExists,
+    Conflict,
+    CorruptData,
+    InvalidRequest,
+    NotFound,
+    StelaeError,
+    TooLarge,
+    Unavailable,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExists",
+    "Client",
+    "Conflict",
+    "CorruptData",
+    "InvalidRequest",
+    "NotFound",
+    "StelaeError",
+    "Table",
+    "TooLarge",
+    "Unavailable",
+    "Warehouse",
+]
+
+_LAZY = {"Client": "stelae.client", "Table": "stelae.warehouse", "Warehouse": "stelae.warehouse"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'stelae' has no attribute {name!r}")

@@ -1,0 +1,121 @@
+"""What a table is: columns, keys, options. One immutable version of it; every stored row names the version it was written with.
+
+`stelae/ddl.py` makes a schema from SQL, `stelae/options.py` types its options, `stelae/warehouse.py` stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from stelae.errors import CorruptData, InvalidRequest
+from stelae.options import TableOptions
+from stelae.types import DataType, decode_type, encode_type
+
+FORMAT = 1  # On disk. Never renumber.
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. `id` is given once and never reused, so that a renamed or dropped column is never mistaken for another."""
+
+    id: int
+    name: str
+    type: DataType
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One version of a table's definition.
+
+    Derived, in the order in which data uses it:
+
+        partition_columns   their values name the folder of a partition
+        bucket_columns      hashed to the bucket             (by default the key columns)
+        key_columns         primary key without the partition columns: the key bytes
+        value_columns       all the others: the row bytes
+    """
+
+    id: int
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+    options: TableOptions
+    comment: str | None = None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        return {column.name: column for column in self.columns}
+
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def primary_key_columns(self) -> tuple[Column, ...]:
+        """All columns of the primary key, as declared: what a lookup must give."""
+        return tuple(self.by_name[name] for name in self.primary_key)
+
+    @cached_property
+    def partition_columns(self) -> tuple[Column, ...]:
+        return tuple(self.by_name[name] for name in self.partition_keys)
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.primary_key_columns if column.name not in self.partition_keys)
+
+    @cached_property
+    def bucket_columns(self) -> tuple[Column, ...]:
+        names = self.options.bucket_key or tuple(column.name for column in self.key_columns)
+        return tuple(self.by_name[name] for name in names)
+
+    @cached_property
+    def value_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.name not in self.primary_key)
+
+    def column(self, name: str) -> Column:
+        """The column of that name; an unknown one is the caller's mistake."""
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise InvalidRequest(
+                f"unknown column {name!r}", place=name, hint=f"columns: {', '.join(self.column_names)}"
+            ) from None
+
+    def encode(self) -> dict[str, object]:
+        """The JSON form, as stored in `schema/schema-N.json`."""
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "columns": [
+                {"id": c.id, "name": c.name, "type": encode_type(c.type), "comment": c.comment} for c in self.columns
+            ],
+            "primary_key": list(self.primary_key),
+            "partition_keys": list(self.partition_keys),
+            "options": dict(self.options.given),
+            "comment": self.comment,
+        }
+
+    @classmethod
+    def decode(cls, body: Mapping[str, Any]) -> TableSchema:
+        """The schema that `encode` wrote."""
+        if body.get("format") != FORMAT:
+            raise CorruptData(
+                f"schema format {body.get('format')!r} is not known", hint=f"this version reads format {FORMAT}"
+            )
+        try:
+            return cls(
+                id=body["id"],
+                columns=tuple(
+                    Column(c["id"], c["name"], decode_type(c["type"]), c["comment"]) for c in body["columns"]
+                ),
+                primary_key=tuple(body["primary_key"]),
+                partition_keys=tuple(body["partition_keys"]),
+                options=TableOptions.parse(body["options"]),
+                comment=body["comment"],
+            )
+        except (KeyError, TypeError) as exc:
+            raise CorruptData(f"schema lacks or garbles {exc}") from exc
