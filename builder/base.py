@@ -1,0 +1,127 @@
+"""Rows of a snapshot, read back as a DataFrame: the base that a build merges into, and what `read` returns.
+
+One task a bucket opens the bucket's sorted files and hands on Arrow batches in key order, decoded vectorised.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.changes import HIDDEN
+from builder.plan import files_of
+from stelae import types as t
+from stelae.manifest import PartitionFiles
+from stelae.schema import Column, TableSchema
+from stelae.warehouse import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRead:
+    """One bucket to read: what a task needs, small enough to travel with it."""
+
+    partition_values: tuple[object, ...]
+    """As JSON, in the order of the partition columns."""
+    files: tuple[str, ...]
+    """Paths below the table folder, oldest sorted run first."""
+
+
+def stored_rows(spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]) -> DataFrame:
+    """All stored rows of the partitions, tombstones included: the table's columns and `__stelae_hidden`."""
+    reads = [
+        BucketRead(partition.values, tuple(files_of(bucket)))
+        for partition in partitions
+        for bucket in partition.buckets
+        if bucket.files
+    ]
+    columns = [*_columns_as_read(schema)]
+    ddl = ", ".join([*(f"{t.quote_name(c.name)} {c.type.spark()}" for c in columns), f"{HIDDEN} BOOLEAN"])
+    if not reads:
+        return spark.createDataFrame([], ddl)
+    reader = _BucketReader(table, schema, tuple(reads))
+    return spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, ddl).select(*schema_order(schema), HIDDEN)
+
+
+def schema_order(schema: TableSchema) -> list[str]:
+    """The table's columns in declared order, quoted for Spark."""
+    return [t.quote_name(name) for name in schema.column_names]
+
+
+def _columns_as_read(schema: TableSchema) -> list[Column]:
+    return [*schema.partition_columns, *schema.key_columns, *schema.value_columns]
+
+
+@dataclass(frozen=True)
+class _BucketReader:
+    """Runs on executors: turns numbers of buckets into their rows. Pickled with the task."""
+
+    table: Table
+    schema: TableSchema
+    reads: tuple[BucketRead, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from self._read(self.reads[index])
+
+    def _read(self, read: BucketRead) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from stelae.arrow import arrow_schema, arrow_type
+        from stelae.keys import KeyCodec
+        from stelae.rows import RowReader
+        from stelae.sst import MIB, BlockCache, Tablet
+        from stelae.values import value_codec
+
+        columns = _columns_as_read(self.schema)
+        arrow = arrow_schema(columns)
+        out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
+        keys = KeyCodec(self.schema.key_columns)
+        rows = RowReader(self.table.schemas, self.schema)
+        partition = [
+            pa.scalar(value_codec(column).to_python(value_codec(column).from_json(value, column.name)), arrow_type(column.type))
+            for column, value in zip(self.schema.partition_columns, read.partition_values, strict=True)
+        ]
+        folder = Path(tempfile.mkdtemp(prefix="stelae-read-"))
+        try:
+            tablet = Tablet.open(folder / "db", self._local_files(read, folder), BlockCache(8 * MIB))
+            try:
+                scan = tablet.scan()
+                while chunk := list(islice(scan, BATCH_ROWS)):
+                    key_bytes = pa.array([key for key, _ in chunk], pa.binary())
+                    row_bytes = pa.array([row for _, row in chunk], pa.binary())
+                    constants = [pa.repeat(value, len(chunk)) for value in partition]
+                    yield pa.RecordBatch.from_arrays(
+                        [
+                            *constants,
+                            *keys.decode_batch(key_bytes),
+                            *rows.decode_batch(row_bytes),
+                            pa.array(rows.hidden_mask(row_bytes)),
+                        ],
+                        schema=out,
+                    )
+            finally:
+                tablet.close()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _local_files(self, read: BucketRead, folder: Path) -> list[Path]:
+        files = []
+        for index, path in enumerate(read.files):
+            local = self.table.storage.local_path(path)
+            if local is None:
+                local = folder / f"{index:06d}.sst"
+                self.table.storage.download(path, local)
+            files.append(local)
+        return files

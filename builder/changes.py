@@ -1,0 +1,322 @@
+"""Input rows, made into change records: checked, typed and ordered. All of it is Spark expressions in the JVM.
+
+Columns of the records:
+
+    partition, key and value columns, each with exactly the table's type
+    __stelae_hidden    BOOLEAN   true for -D and -U
+    __stelae_order_*   arrival: records with equal sequence values merge in this order; base rows come before all
+
+A row that can't be stored (null key, unknown row kind, text that is too long) stops the job with its key named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from builder.spark_errors import MARK
+from stelae import types as t
+from stelae.errors import InvalidRequest, problem
+from stelae.schema import Column, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType as SparkType
+
+HIDDEN = "__stelae_hidden"
+ORDER = "__stelae_order"
+"""Position of a record inside its Spark partition and the partition's number; base rows have -1."""
+FILE = "__stelae_file"
+"""Position of the record's file in the input; base rows have -1."""
+BLOCK = "__stelae_block"
+"""Offset of the block inside the file that the record was read with."""
+
+ROW_KINDS = ("+I", "-U", "+U", "-D")
+
+
+def change_records(
+    frame: DataFrame, schema: TableSchema, row_kind: str | None, *, ignore_extra_columns: bool = False
+) -> DataFrame:
+    """Change records from any frame. Columns are matched by name; `row_kind` names the column that says +I, -U, +U or -D."""
+    from pyspark.sql import functions as f
+
+    kind_column = _row_kind_column(frame, schema, row_kind)
+    sources = match_columns(frame, schema, kind_column, ignore_extra_columns=ignore_extra_columns)
+    if ORDER not in frame.columns:
+        frame = with_arrival(frame)
+    kind = _kind_expression(f.col(t.quote_name(kind_column)), schema, sources) if kind_column else f.lit("+I")
+    kept = frame.withColumn(_KIND, kind)
+    options = schema.options
+    if kind_column and options.ignore_delete:
+        kept = kept.where(f.col(_KIND).isin("+I", "+U"))
+    elif kind_column and options.ignore_update_before:
+        kept = kept.where(f.col(_KIND) != "-U")
+    hidden = f.col(_KIND).isin("-D", "-U") if kind_column else f.lit(False)
+    columns = [_stored(column, sources[column.name], schema, sources, hidden) for column in schema.columns]
+    return kept.select(*columns, hidden.alias(HIDDEN), *(f.col(name) for name in order_columns(frame)))
+
+
+def order_columns(frame: DataFrame) -> list[str]:
+    """The arrival columns that a frame of change records has, the most significant first."""
+    return [name for name in (FILE, BLOCK, ORDER) if name in frame.columns]
+
+
+def match_columns(
+    frame: DataFrame, schema: TableSchema, kind_column: str | None, *, ignore_extra_columns: bool
+) -> dict[str, str]:
+    """Table column → input column. Raises InvalidRequest for missing, superfluous and wrongly typed columns, all at once."""
+    by_name = {name: name for name in frame.columns}
+    folded: dict[str, list[str]] = {}
+    for name in frame.columns:
+        folded.setdefault(name.casefold(), []).append(name)
+    duplicates = [names for names in folded.values() if len(names) > 1]
+    if duplicates:
+        raise InvalidRequest(f"input columns differ only in case: {duplicates[0]}", hint="Spark can't tell them apart")
+    found = {
+        column.name: by_name.get(column.name) or folded.get(column.name.casefold(), [""])[0] for column in schema.columns
+    }
+    missing = [name for name, source in found.items() if not source]
+    known = {*found.values(), kind_column, FILE, BLOCK, ORDER}
+    extra = [name for name in frame.columns if name not in known]
+    if missing or (extra and not ignore_extra_columns):
+        raise InvalidRequest(_mismatch(missing, extra if not ignore_extra_columns else []), hint=_nearest(missing, extra))
+    fields = {field.name: field.dataType for field in frame.schema.fields}
+    wrong = [
+        f"{column.name} is {fields[found[column.name]].simpleString().upper()}, the table has {column.type.sql_name()}"
+        for column in schema.columns
+        if not is_storable(fields[found[column.name]], column.type)
+    ]
+    if wrong:
+        raise InvalidRequest(
+            f"input columns have other types than the table: {'; '.join(wrong)}",
+            hint="cast them in the job: Stelae widens types, but never narrows or parses them",
+        )
+    return found
+
+
+def is_storable(source: SparkType, target: t.DataType) -> bool:
+    """Whether every value of a Spark type fits a column without loss: the same type, or a wider one."""
+    from pyspark.sql import types as s
+
+    match target:
+        case t.TinyInt() | t.SmallInt() | t.Int() | t.BigInt():
+            bits = {s.ByteType: 8, s.ShortType: 16, s.IntegerType: 32, s.LongType: 64}
+            return bits.get(type(source), 1000) <= target.bits
+        case t.Double():
+            return isinstance(source, s.DoubleType | s.FloatType | s.ByteType | s.ShortType | s.IntegerType)
+        case t.Float():
+            return isinstance(source, s.FloatType | s.ByteType | s.ShortType)
+        case t.Decimal(precision=precision, scale=scale):
+            digits = {s.ByteType: 3, s.ShortType: 5, s.IntegerType: 10, s.LongType: 19}
+            if type(source) in digits:
+                return digits[type(source)] <= precision - scale
+            return (
+                isinstance(source, s.DecimalType)
+                and source.scale <= scale
+                and source.precision - source.scale <= precision - scale
+            )
+        case t.Boolean():
+            return isinstance(source, s.BooleanType)
+        case t.String():
+            return isinstance(source, s.StringType | s.VarcharType | s.CharType) and _binary_collation(source)
+        case t.Binary():
+            return isinstance(source, s.BinaryType)
+        case t.Date():
+            return isinstance(source, s.DateType)
+        case t.Time():
+            return isinstance(source, s.TimeType)
+        case t.Timestamp():
+            return isinstance(source, s.TimestampNTZType)
+        case t.TimestampLtz():
+            return isinstance(source, s.TimestampType)
+        case t.Array(element=element):
+            return isinstance(source, s.ArrayType) and is_storable(source.elementType, element)
+        case t.Map(key=key, value=value):
+            return (
+                isinstance(source, s.MapType)
+                and is_storable(source.keyType, key)
+                and is_storable(source.valueType, value)
+            )
+        case t.Row(fields=fields):
+            return (
+                isinstance(source, s.StructType)
+                and [field.name for field in fields] == source.names
+                and all(is_storable(a.dataType, b.type) for a, b in zip(source.fields, fields, strict=True))
+            )
+    return False
+
+
+_KIND = "__stelae_kind"
+
+
+def _binary_collation(source: SparkType) -> bool:
+    # Equal under another collation is not equal in bytes: the bucket and the key would disagree with Spark's grouping.
+    return getattr(source, "collation", "UTF8_BINARY") == "UTF8_BINARY"
+
+
+def _row_kind_column(frame: DataFrame, schema: TableSchema, row_kind: str | None) -> str | None:
+    declared = schema.options.rowkind_field
+    if declared is not None:
+        if row_kind is not None and row_kind != declared:
+            raise InvalidRequest(
+                f"the table takes row kinds from its column {declared!r} (rowkind.field), not from {row_kind!r}",
+                place="row_kind",
+            )
+        return next((name for name in frame.columns if name.casefold() == declared.casefold()), declared)
+    if row_kind is None:
+        return None
+    found = next((name for name in frame.columns if name.casefold() == row_kind.casefold()), None)
+    if found is None:
+        raise InvalidRequest(
+            f"the input has no column {row_kind!r} for row kinds",
+            place="row_kind",
+            hint=f"input columns: {', '.join(frame.columns)}",
+        )
+    return found
+
+
+def _kind_expression(column: SparkColumn, schema: TableSchema, sources: dict[str, str]) -> SparkColumn:
+    from pyspark.sql import functions as f
+
+    kind = f.upper(f.trim(column))
+    wrong = _raise_for_row(
+        "unknown row kind ", f.coalesce(column.cast("string"), f.lit("null")), schema, sources,
+        hint="row kinds are +I (insert), -U (update before), +U (update after), -D (delete)",
+    )  # fmt: skip
+    return f.when(kind.isin(*ROW_KINDS), kind).otherwise(wrong)
+
+
+def _stored(
+    column: Column, source: str, schema: TableSchema, sources: dict[str, str], hidden: SparkColumn
+) -> SparkColumn:
+    """The column as it is stored: the table's type, checks included."""
+    from pyspark.sql import functions as f
+
+    value = f.col(t.quote_name(source)).cast(column.type.spark())
+    match column.type:
+        case t.String(length=int(length)):
+            too_long = _raise_for_row(f"text longer than {column.type.sql_name()} in column {column.name}: ", value, schema, sources)
+            value = f.when(f.char_length(value) > length, too_long).otherwise(value)
+        case t.Binary(length=int(length)):
+            too_long = _raise_for_row(f"more bytes than {column.type.sql_name()} in column {column.name}: ", f.hex(value), schema, sources)
+            value = f.when(f.octet_length(value) > length, too_long).otherwise(value)
+        case t.Timestamp(precision=precision) | t.TimestampLtz(precision=precision) if precision < t.MAX_TIME_PRECISION:
+            value = _floor_timestamp(value, precision, column.type)
+        case t.Time(precision=precision):
+            value = value.cast(f"TIME({precision})")
+        case _:
+            pass
+    if column.name in schema.primary_key:
+        null = _raise_for_row(f"null in primary-key column {column.name}", f.lit(""), schema, sources)
+        value = f.coalesce(value, null.cast(column.type.spark()))
+    elif not column.type.nullable:
+        null = _raise_for_row(f"null in NOT NULL column {column.name}", f.lit(""), schema, sources)
+        value = f.when(value.isNull() & ~hidden, null.cast(column.type.spark())).otherwise(value)
+    return value.alias(column.name)
+
+
+def _floor_timestamp(value: SparkColumn, precision: int, column_type: t.DataType) -> SparkColumn:
+    """Cut fractional digits that the precision has no room for, as SQL casts do."""
+    from pyspark.sql import functions as f
+
+    step = 10 ** (t.MAX_TIME_PRECISION - precision)
+    if isinstance(column_type, t.TimestampLtz):
+        micros = f.unix_micros(value)
+        return f.timestamp_micros(micros - f.pmod(micros, f.lit(step)))
+    # A wall clock has no unix_micros; its seconds are the same in every zone.
+    rest = f.pmod((f.extract(f.lit("SECONDS"), value) * 1_000_000).cast("bigint"), f.lit(step))
+    return value - f.make_dt_interval(secs=(rest / 1_000_000).cast("decimal(18, 6)"))
+
+
+def _raise_for_row(
+    text: str, value: SparkColumn, schema: TableSchema, sources: dict[str, str], hint: str = ""
+) -> SparkColumn:
+    """An expression that stops the job with a problem that names the row's key."""
+    from pyspark.sql import functions as f
+
+    body = problem(InvalidRequest("", hint=hint or None))
+    body.pop("detail")
+    fields = [f.lit(value_).alias(name) for name, value_ in body.items()]
+    shown = f.substring(value.cast("string"), 1, 100)
+    key = f.to_json(
+        f.struct(*(f.col(t.quote_name(sources[name])).alias(name) for name in schema.primary_key)),
+        {"ignoreNullFields": "false"},
+    )
+    detail = f.concat(f.lit(text), shown, f.lit(" in the row with key "), key)
+    message = f.concat(
+        f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM")
+    )
+    return f.raise_error(message).cast("string")
+
+
+def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFrame:
+    """The frame with its arrival columns: see `order_columns`.
+
+    A frame that reads files straight has file order, then row order; `files` gives the order of the files, which is otherwise
+    that of their names. Any other frame has the order of its Spark partitions and of the rows inside: for such input a sequence
+    field is the only order to rely on.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    with_order = frame.withColumn(ORDER, f.monotonically_increasing_id())
+    files = input_files(frame) if files is None else files
+    if not files:
+        return with_order
+    try:
+        with_block = frame.select(
+            "*",
+            f.monotonically_increasing_id().alias(ORDER),
+            f.col("_metadata.file_block_start").alias(BLOCK),
+            f.col("_metadata.file_path").alias(_PATH),
+        )
+        with_block.schema  # noqa: B018 - a remote session analyses only when asked.
+    except AnalysisException:
+        return with_order
+    if len(files) == 1:
+        return with_block.drop(_PATH)
+    positions = frame.sparkSession.createDataFrame(
+        [(path, position) for position, path in enumerate(files)], f"{_JOIN} STRING, {FILE} INT"
+    )
+    # As plain_path does it: the decoder also takes "+" for a space, paths do not.
+    path = f.expr(f"url_decode(replace(regexp_replace({_PATH}, '^file:/+', '/'), '+', '%2B'))")
+    joined = with_block.join(f.broadcast(positions), path == f.col(_JOIN), "left").drop(_PATH, _JOIN)
+    unknown = f.raise_error(f.lit("an input file appeared while the job was planned")).cast("int")
+    return joined.withColumn(FILE, f.coalesce(f.col(FILE), unknown))
+
+
+def input_files(frame: DataFrame) -> list[str]:
+    """Files that a frame reads, as plain paths in name order; empty where the source has no files."""
+    try:
+        return sorted(plain_path(path) for path in frame.inputFiles())
+    except Exception:  # noqa: BLE001 - sources of other kinds refuse in ways of their own.
+        return []
+
+
+def plain_path(path: str) -> str:
+    """A path as people write it: without `file:` and percent-encoding."""
+    plain = unquote(path)
+    return "/" + plain.removeprefix("file:").lstrip("/") if plain.startswith("file:") else plain
+
+
+_PATH = "__stelae_path"
+_JOIN = "__stelae_join_path"
+
+
+def _mismatch(missing: Sequence[str], extra: Sequence[str]) -> str:
+    parts = []
+    if missing:
+        parts.append(f"the input lacks columns of the table: {', '.join(missing)}")
+    if extra:
+        parts.append(f"the input has columns that the table has not: {', '.join(extra)}")
+    return "; ".join(parts)
+
+
+def _nearest(missing: Sequence[str], extra: Sequence[str]) -> str | None:
+    pairs = [(name, near[0]) for name in missing if (near := get_close_matches(name, extra, 1))]
+    if pairs:
+        return f"is {pairs[0][1]!r} meant to be {pairs[0][0]!r}?"
+    return "select the table's columns, or ignore the others (ignore_extra_columns)" if extra and not missing else None

@@ -1,0 +1,450 @@
+"""A build: change records in, a committed snapshot out.
+
+    plan → base → merge → sort → write → verify → validate → commit
+
+`run_build` is that line. The driver sees counts and names of files, never rows. Nothing that readers can see changes before
+the last step, and the last step is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and
+some files that nobody names, which `stelae clean` removes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from builder.base import schema_order, stored_rows
+from builder.changes import HIDDEN, ORDER, change_records, order_columns
+from builder.plan import MAX_PARTITIONS, MODES, BuildPlan, Mode, PartitionPlan, choose_bucket_count, plan_partitions
+from builder.progress import watch_job
+from builder.spark_errors import translated
+from builder.writer import REPORT_DDL, SLOT, BucketReport, WriteSpec
+from stelae import __version__
+from stelae import types as t
+from stelae.buckets import spark_bucket_expression
+from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.paths import partition_folder
+from stelae.schema import TableSchema
+from stelae.values import value_codec
+from stelae.warehouse import Table, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("stelae.builder")
+
+Listener = Callable[["Progress"], None]
+"""Told of each phase as it starts, and now and then while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a build is."""
+
+    phase: str
+    tasks_done: int = 0
+    tasks: int = 0
+    """Spark tasks of the phase; 0 where there are none or the session does not tell."""
+
+
+@dataclass
+class BuildReport:
+    """What a build did. `snapshot` is committed."""
+
+    snapshot: Snapshot
+    table: str
+    mode: Mode
+    rows_in: int
+    """Change records that came in, after `ignore-delete` and its like."""
+    base_rows: int
+    """Stored rows of the parent that were merged, tombstones included."""
+    rows_merged: int
+    """Records that a later record of the same key, or a delete, took the place of."""
+    committed: bool = True
+    """False when an empty input, allowed as such, left the snapshot as it was."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Per phase, in order."""
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+
+def build(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    table: str,
+    frame: DataFrame,
+    *,
+    row_kind: str | None = None,
+    mode: Mode = "merge",
+    allow_empty: bool = False,
+    ignore_extra_columns: bool = False,
+) -> Snapshot:
+    """Merge the rows of `frame` into `table` and commit a snapshot, which is returned.
+
+    `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from an empty
+    table. Columns are matched by name. An input without rows is refused unless `allow_empty` says that it may happen.
+    Raises InvalidRequest for input that the table can't take and Conflict when another build committed meanwhile; in either case
+    the table is as it was. The log `stelae.builder` gets a summary.
+    """
+    return run_build(
+        spark, warehouse, table, frame, row_kind=row_kind, mode=mode, allow_empty=allow_empty,
+        ignore_extra_columns=ignore_extra_columns,
+    ).snapshot  # fmt: skip
+
+
+def run_build(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    table: str,
+    frame: DataFrame,
+    *,
+    row_kind: str | None = None,
+    mode: Mode = "merge",
+    allow_empty: bool = False,
+    ignore_extra_columns: bool = False,
+    listener: Listener | None = None,
+) -> BuildReport:
+    """`build`, with a report of what it did and a listener for its progress."""
+    if mode not in MODES:
+        raise InvalidRequest(f"unknown mode {mode!r}", place="mode", hint=f"modes: {', '.join(MODES)}")
+    target = warehouse.table(table)
+    phases = _Phases(spark, listener)
+    with phases.run("plan"):
+        schema = target.schema
+        changes = change_records(frame, schema, row_kind, ignore_extra_columns=ignore_extra_columns)
+        plan = make_plan(target, schema, changes, mode)
+    with phases.run("write"):
+        base = base_rows(spark, plan)
+        reports = write(place(merge_input(base, changes, plan), plan), plan)
+    rows_in = sum(report.rows_in for report in reports) - plan.base_rows
+    if rows_in == 0 and not allow_empty:
+        discard(target, reports)
+        raise InvalidRequest(
+            "the input has no rows; nothing was changed", hint="where that is expected, allow it: --allow-empty"
+        )
+    if rows_in == 0 and mode == "merge" and plan.parent is not None:
+        discard(target, reports)
+        return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
+    with phases.run("verify"):
+        verify_files(target, reports)
+    with phases.run("validate"):
+        snapshot = assemble(plan, reports, versions(spark))
+        validate(plan, snapshot)
+    with phases.run("commit"):
+        try:
+            target.snapshots.commit(snapshot)
+        except Conflict:
+            discard(target, reports)
+            raise
+    report = BuildReport(
+        snapshot=snapshot,
+        table=str(target.name),
+        mode=mode,
+        rows_in=rows_in,
+        base_rows=plan.base_rows,
+        rows_merged=rows_in + plan.base_rows - sum(r.rows for r in reports),
+        seconds=phases.seconds,
+    )
+    log.info("%s", summary_line(report))
+    return report
+
+
+def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | None = None) -> DataFrame:
+    """The merged rows of a snapshot (default: the newest) with the table's columns. Tombstones are not rows."""
+    target = warehouse.table(table)
+    number = target.snapshots.latest_id() if snapshot is None else snapshot
+    if number is None:
+        raise NotFound(f"table {target.name} has no snapshot yet", place=str(target.name), hint="build it: stelae build")
+    content = target.snapshots.read(number)
+    rows = stored_rows(spark, target, target.schema, content.partitions)
+    return rows.where(~rows[HIDDEN]).drop(HIDDEN)
+
+
+# Plan
+
+
+def make_plan(table: Table, schema: TableSchema, changes: DataFrame, mode: Mode) -> BuildPlan:
+    """Decide partitions, buckets and tasks. Counts the input where the plan depends on it, and only there."""
+    latest = table.snapshots.latest_id()
+    parent = table.snapshots.read(latest) if latest is not None else None
+    merged_parent = parent if mode == "merge" else None
+    if schema.partition_keys:
+        partitions, kept = plan_partitions(schema, count_partitions(schema, changes), merged_parent)
+    else:
+        partitions, kept = (plan_whole(schema, changes, merged_parent),), ()
+    limit = int(changes.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
+    return BuildPlan(table, schema, parent, mode, partitions, kept, task_limit=4 * limit)
+
+
+def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None) -> PartitionPlan:
+    """The plan of a table without partitions."""
+    base = parent.partitions[0] if parent else None
+    rows = 0
+    if schema.options.bucket is None:
+        with translated("counting the input"):
+            rows = changes.count() + (parent.rows if parent else 0)
+    count = choose_bucket_count(schema, rows, base.bucket_count if base else None)
+    return PartitionPlan((), "", count, base, first_slot=0)
+
+
+def count_partitions(schema: TableSchema, changes: DataFrame) -> list[tuple[tuple[object, ...], str, int]]:
+    """Values, folder and rows of each partition of the input, sorted by folder."""
+    names = [t.quote_name(name) for name in schema.partition_keys]
+    with translated("counting the input"):
+        rows = changes.groupBy(*names).count().limit(MAX_PARTITIONS + 1).collect()
+    if len(rows) > MAX_PARTITIONS:
+        raise InvalidRequest(
+            f"the input falls into more than {MAX_PARTITIONS:,} partitions",
+            place=", ".join(schema.partition_keys),
+            hint="partition by a column with fewer values",
+        )
+    codecs = [value_codec(column) for column in schema.partition_columns]
+    counts = []
+    for row in rows:
+        values = tuple(
+            codec.to_json(codec.from_python(value, name))
+            for codec, name, value in zip(codecs, schema.partition_keys, row, strict=False)
+        )
+        counts.append((values, partition_folder(schema.partition_keys, values), int(row[len(names)])))
+    return sorted(counts, key=lambda count: count[1])
+
+
+# Base, merge, sort
+
+
+def base_rows(spark: SparkSession, plan: BuildPlan) -> DataFrame | None:
+    """Stored rows that the changes are merged into; None when there are none."""
+    partitions = [partition.base for partition in plan.partitions if partition.base]
+    if not any(bucket.files for partition in partitions for bucket in partition.buckets):
+        return None
+    return stored_rows(spark, plan.table, plan.schema, partitions)
+
+
+def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Base rows and changes as one frame of records with one order: stored rows come before all that arrives."""
+    from pyspark.sql import functions as f
+
+    order = order_columns(changes)
+    columns = [*schema_order(plan.schema), HIDDEN, *order]
+    if base is None:
+        return changes.select(*columns)
+    for name in order:
+        base = base.withColumn(name, f.lit(-1).cast("bigint" if name != order[0] or name == ORDER else "int"))
+    return base.select(*columns).unionByName(changes.select(*columns))
+
+
+def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Records on the task of their bucket, sorted by key and, inside a key, so that the record that wins comes last.
+
+    With a sequence field that is the greatest sequence value (the least, under descending order), nulls lose; arrival decides
+    between equals. The frame has the writer's columns: slot, key columns, value columns, hidden.
+    """
+    from pyspark.sql import functions as f
+
+    schema = plan.schema
+    options = schema.options
+    slotted = with_slots(records, plan)
+    keys = [f.col(t.quote_name(column.name)) for column in schema.key_columns]
+    sequence = [f.col(t.quote_name(name)) for name in options.sequence_field]
+    merge_order = [c.desc_nulls_first() if options.sequence_descending else c.asc_nulls_first() for c in sequence]
+    arrival = [f.col(name) for name in order_columns(records)]
+    # Where a task has one slot, sorting by it would only blunt Spark's comparison of prefixes.
+    first = [] if plan.one_slot_a_task else [f.col(SLOT)]
+    return (
+        slotted.repartitionById(plan.task_count, _task_expression(plan))
+        .sortWithinPartitions(*first, *keys, *merge_order, *arrival)
+        .select(SLOT, *keys, *(t.quote_name(column.name) for column in schema.value_columns), HIDDEN)
+    )
+
+
+def _task_expression(plan: BuildPlan) -> object:
+    from pyspark.sql import functions as f
+
+    return f.col(SLOT) if plan.one_slot_a_task else f.pmod(f.col(SLOT), f.lit(plan.task_count))
+
+
+def with_slots(records: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Records with the number of the slot that each belongs to."""
+    from pyspark.sql import functions as f
+
+    schema = plan.schema
+    if not schema.partition_keys:
+        count = plan.partitions[0].bucket_count
+        return records.withColumn(SLOT, f.expr(spark_bucket_expression(schema.bucket_columns, count)))
+    codecs = [value_codec(column) for column in schema.partition_columns]
+    rows = [
+        (
+            *(codec.to_python(codec.from_json(value, "")) for codec, value in zip(codecs, p.values, strict=True)),
+            p.bucket_count,
+            p.first_slot,
+        )
+        for p in plan.partitions
+    ]
+    names = [f"__stelae_partition_{index}" for index in range(len(codecs))]
+    ddl = ", ".join(f"{name} {c.type.spark()}" for name, c in zip(names, schema.partition_columns, strict=True))
+    partitions = records.sparkSession.createDataFrame(rows, f"{ddl}, __stelae_buckets INT, __stelae_first INT")
+    matches = [
+        f.col(name).eqNullSafe(f.col(t.quote_name(column)))
+        for name, column in zip(names, schema.partition_keys, strict=True)
+    ]
+    condition = matches[0]
+    for match in matches[1:]:
+        condition &= match
+    joined = records.join(f.broadcast(partitions), condition, "left")
+    bucket = f.expr(spark_bucket_expression(schema.bucket_columns, "__stelae_buckets"))
+    return joined.withColumn(SLOT, f.col("__stelae_first") + bucket).drop(*names, "__stelae_buckets", "__stelae_first")
+
+
+# Write
+
+
+def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
+    """Run the job: one action, whose result is one report a bucket."""
+    spec = WriteSpec(
+        schema=plan.schema,
+        storage=plan.table.storage,
+        folders={slot: (partition.folder, bucket) for slot, (partition, bucket) in plan.slots.items()},
+        task_count=plan.task_count,
+        keeps_tombstones=plan.keeps_tombstones,
+        compression=plan.schema.options.file_compression,
+    )
+    with translated(f"building {plan.table.name}"):
+        rows = records.mapInArrow(spec, REPORT_DDL).collect()
+    reports = [BucketReport.decode(row[0]) for row in rows]
+    slots = [report.slot for report in reports]
+    if len(set(slots)) != len(slots):
+        raise CorruptData(f"two tasks reported the same bucket: slots {sorted(slots)}")
+    return sorted(reports, key=lambda report: report.slot)
+
+
+# Verify, validate, commit
+
+
+def verify_files(table: Table, reports: Sequence[BucketReport]) -> None:
+    """Every file that a report names is on storage with the size that was written."""
+    for report in reports:
+        if report.path is None:
+            continue
+        stored = table.storage.head(report.path)
+        if stored is None or stored.bytes != report.bytes:
+            found = "is missing" if stored is None else f"has {stored.bytes} bytes"
+            raise CorruptData(f"a file just written {found}; expected {report.bytes} bytes", place=report.path)
+
+
+def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: Mapping[str, str]) -> Snapshot:
+    """The manifest: every bucket of every partition, the empty ones too, and the partitions that were not touched."""
+    by_slot = {report.slot: report for report in reports}
+    written = []
+    for partition in plan.partitions:
+        buckets = tuple(
+            BucketFiles(bucket, _files(by_slot.get(partition.first_slot + bucket)))
+            for bucket in range(partition.bucket_count)
+        )
+        written.append(PartitionFiles(partition.values, partition.folder, partition.bucket_count, buckets))
+    partitions = sorted([*written, *plan.kept], key=lambda partition: partition.folder)
+    return Snapshot.make(
+        table=str(plan.table.name),
+        id=plan.next_id,
+        parent=plan.parent.id if plan.parent else None,
+        schema_id=plan.schema.id,
+        build_id=plan.build_id,
+        kind=plan.mode,
+        created_ms=time.time_ns() // 1_000_000,
+        versions=engine_versions,
+        partitions=tuple(partitions),
+    )
+
+
+def _files(report: BucketReport | None) -> tuple[DataFile, ...]:
+    if report is None or report.path is None:
+        return ()
+    return (
+        DataFile(
+            path=report.path,
+            bytes=report.bytes,
+            checksum=report.checksum,
+            rows=report.rows,
+            hidden_rows=report.hidden_rows,
+            first_key=bytes.fromhex(report.first_key),
+            last_key=bytes.fromhex(report.last_key),
+        ),
+    )
+
+
+def validate(plan: BuildPlan, snapshot: Snapshot) -> None:
+    """The gate before the manifest: a build that would surprise its readers fails here and keeps its files as evidence.
+
+    Order and uniqueness of keys and the sampled lookups were checked where the files were written.
+    """
+    limit = plan.schema.options.snapshot_max_count_change
+    if limit is None or plan.parent is None:
+        return
+    before, after = plan.parent.visible_rows, snapshot.visible_rows
+    if abs(after - before) > limit * before:
+        raise InvalidRequest(
+            f"the row count would go from {before:,} to {after:,}; snapshot.max-count-change allows {limit:.1%}",
+            place=str(plan.table.name),
+            hint="check the input; where the change is right, build with a larger snapshot.max-count-change",
+        )
+
+
+def discard(table: Table, reports: Sequence[BucketReport]) -> None:
+    """Remove files of a build that will not be committed; what can't be removed is left to `stelae clean`."""
+    for report in reports:
+        if report.path is not None:
+            try:
+                table.storage.delete(report.path)
+            except Exception:  # noqa: BLE001 - the error that led here is the one to report.
+                log.warning("could not remove %s", report.path)
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    """What made the files, for whoever has to find out later."""
+    import pyarrow
+    import rocksdict
+
+    rocks = getattr(rocksdict, "__version__", None) or _package_version("rocksdict")
+    return {"stelae": __version__, "spark": spark.version, "pyarrow": pyarrow.__version__, "rocksdict": rocks}
+
+
+def _package_version(name: str) -> str:
+    from importlib.metadata import version
+
+    return version(name)
+
+
+def summary_line(report: BuildReport) -> str:
+    """The report on one line, for logs."""
+    snapshot = report.snapshot
+    return (
+        f"{report.table}: snapshot {snapshot.id}: {report.rows_in:,} rows in, {report.base_rows:,} base rows, "
+        f"{snapshot.visible_rows:,} rows, {snapshot.files:,} files, {snapshot.bytes:,} bytes, {report.total_seconds:.1f} s"
+    )
+
+
+class _Phases:
+    """Times the phases and tells the listener."""
+
+    def __init__(self, spark: SparkSession, listener: Listener | None) -> None:
+        self._spark = spark
+        self._listener = listener
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def run(self, phase: str) -> Iterator[None]:
+        started = time.monotonic()
+        log.debug("phase %s", phase)
+        if self._listener is None:
+            yield
+        else:
+            listener = self._listener
+            listener(Progress(phase))
+            with watch_job(self._spark, lambda done, tasks: listener(Progress(phase, done, tasks))):
+                yield
+        self.seconds[phase] = time.monotonic() - started

@@ -1,0 +1,140 @@
+"""What a build will do, decided on the driver before the first row moves.
+
+A task writes one or several *slots*; a slot is one bucket of one partition:
+
+    slot        0      1      2      3      4          numbered through partitions, buckets in order
+    partition   dt=1   dt=1   dt=2   dt=2   dt=2
+    bucket      0      1      0      1      2          bucket counts may differ between partitions
+    task        slot modulo number of tasks
+
+Without partitions there is one task a bucket: bucket i is slot i is task i.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.schema import TableSchema
+from stelae.warehouse import Table
+
+Mode = Literal["merge", "overwrite"]
+MODES: tuple[Mode, ...] = ("merge", "overwrite")
+
+MAX_PARTITIONS = 100_000
+"""Partitions that one build may touch; each is a few values on the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One partition that the build writes in full."""
+
+    values: tuple[object, ...]
+    """The partition's values as JSON, as the manifest holds them; () for a table without partitions."""
+    folder: str
+    """Its folder below the table; "" for a table without partitions."""
+    bucket_count: int
+    base: PartitionFiles | None
+    """Its files in the parent snapshot, merged into the new ones; None: it starts empty."""
+    first_slot: int
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """Everything that the phases of a build agree on."""
+
+    table: Table
+    schema: TableSchema
+    parent: Snapshot | None
+    mode: Mode
+    partitions: tuple[PartitionPlan, ...]
+    kept: tuple[PartitionFiles, ...] = ()
+    """Partitions of the parent that no input row falls into: their files go into the new snapshot as they are."""
+    task_limit: int = 200
+    build_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @cached_property
+    def slot_count(self) -> int:
+        return sum(partition.bucket_count for partition in self.partitions)
+
+    @cached_property
+    def task_count(self) -> int:
+        """Writer tasks: one a slot, but no crowd of tiny tasks where a table has many partitions."""
+        if not self.schema.partition_keys:
+            return self.slot_count
+        return max(1, min(self.slot_count, self.task_limit))
+
+    @property
+    def one_slot_a_task(self) -> bool:
+        return self.task_count == self.slot_count
+
+    @cached_property
+    def slots(self) -> Mapping[int, tuple[PartitionPlan, int]]:
+        """Partition and bucket of every slot."""
+        return {
+            partition.first_slot + bucket: (partition, bucket)
+            for partition in self.partitions
+            for bucket in range(partition.bucket_count)
+        }
+
+    @property
+    def keeps_tombstones(self) -> bool:
+        """Deletes stay as hidden rows where a later record could be older than them: in tables with a sequence field."""
+        return bool(self.schema.options.sequence_field)
+
+    @property
+    def base_rows(self) -> int:
+        """Stored rows, hidden ones included, that are read from the parent."""
+        return sum(f.rows for p in self.partitions if p.base for b in p.base.buckets for f in b.files)
+
+    @property
+    def next_id(self) -> int:
+        return (self.parent.id if self.parent else 0) + 1
+
+
+def choose_bucket_count(schema: TableSchema, rows: int, current: int | None) -> int:
+    """Buckets of a partition that will hold about `rows` rows and has `current` buckets now.
+
+    A fixed `bucket` decides alone. Otherwise one bucket for every `dynamic-bucket.target-row-num` rows; an existing count
+    stays until buckets hold twice the target, so that a table that hovers around a multiple does not flap.
+    """
+    options = schema.options
+    if options.bucket is not None:
+        return options.bucket
+    target = options.dynamic_bucket_target_row_num
+    wanted = max(1, -(-rows // target))
+    if options.dynamic_bucket_max_buckets is not None:
+        wanted = min(wanted, options.dynamic_bucket_max_buckets)
+    if current is not None and rows <= 2 * target * current:
+        return current
+    return wanted
+
+
+def plan_partitions(
+    schema: TableSchema,
+    counts: Sequence[tuple[tuple[object, ...], str, int]],
+    parent: Snapshot | None,
+) -> tuple[tuple[PartitionPlan, ...], tuple[PartitionFiles, ...]]:
+    """Plans for the partitions of the input, and the parent's partitions that stay as they are.
+
+    `counts` holds values, folder and input rows of each partition, sorted by folder; `parent` is None in overwrite mode.
+    """
+    stored = {partition.values: partition for partition in parent.partitions} if parent else {}
+    plans = []
+    first_slot = 0
+    for values, folder, rows in counts:
+        base = stored.pop(values, None)
+        base_rows = sum(f.rows for b in base.buckets for f in b.files) if base else 0
+        count = choose_bucket_count(schema, rows + base_rows, base.bucket_count if base else None)
+        plans.append(PartitionPlan(values, folder, count, base, first_slot))
+        first_slot += count
+    return tuple(plans), tuple(stored.values())
+
+
+def files_of(bucket: BucketFiles) -> list[str]:
+    """Paths of a bucket's files below the table folder, oldest sorted run first."""
+    return [file.path for file in bucket.files]

@@ -1,0 +1,80 @@
+"""Spark's errors, translated where they enter.
+
+Checks of rows run inside Spark expressions and workers. They raise with a message that starts with MARK and holds a problem
+as JSON; Spark wraps it in layers of its own, and here it is found again. What users of Stelae see is the problem, not a stack of
+workers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import orjson
+
+from stelae.errors import CorruptData, InvalidRequest, StelaeError, Unavailable, from_problem, problem
+
+MARK = "STELAE-PROBLEM "
+_MARKED = re.compile(re.escape(MARK) + r"(\{.*?\})" + re.escape(" END-OF-PROBLEM"), re.DOTALL)
+
+
+def marked(error: StelaeError) -> str:
+    """The text that carries an error through Spark."""
+    return f"{MARK}{orjson.dumps(problem(error)).decode()} END-OF-PROBLEM"
+
+
+def raise_marked(error: StelaeError) -> NoReturn:
+    """Raise inside a Spark worker so that `translated` finds the error again on the driver."""
+    raise RuntimeError(marked(error)) from error
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Run a Spark action; its failures become Stelae's errors, `what` says what was under way."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except StelaeError:
+        raise
+    except Exception as exc:
+        text = str(exc)
+        found = _MARKED.search(text)
+        if found:
+            raise from_problem(orjson.loads(found.group(1))) from exc
+        if not isinstance(exc, PySparkException) and "py4j" not in type(exc).__module__:
+            raise
+        raise _from_condition(what, text) from exc
+
+
+_CONDITIONS: tuple[tuple[re.Pattern[str], type[StelaeError], str], ...] = (
+    (re.compile(r"PATH_NOT_FOUND"), InvalidRequest, "check the path of the input"),
+    (
+        re.compile(r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|CANNOT_PARSE|CAST_INVALID_INPUT|BAD_RECORD"),
+        InvalidRequest,
+        "a value of the input does not have the column's type",
+    ),
+    (re.compile(r"ARITHMETIC_OVERFLOW|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE"), InvalidRequest, "a number is out of range"),
+    (
+        re.compile(r"CANNOT_READ_FILE_FOOTER|is not a Parquet file|FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|Malformed ORC"),
+        InvalidRequest,
+        "the input can't be read in this format: check --format and the file",
+    ),
+    (re.compile(r"No space left on device"), Unavailable, "the disk is full: free some space, then build again"),
+    (re.compile(r"Corruption"), CorruptData, "run: stelae verify"),
+)
+
+
+def _from_condition(what: str, text: str) -> StelaeError:
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    for pattern, kind, hint in _CONDITIONS:
+        if pattern.search(text):
+            telling = next((line.strip() for line in text.splitlines() if pattern.search(line)), first)
+            return kind(f"{what} failed: {_short(telling)}", hint=hint)
+    return Unavailable(f"{what} failed in Spark: {_short(first)}", hint="the cause is in Spark's log and in __cause__")
+
+
+def _short(line: str, most: int = 600) -> str:
+    return line if len(line) <= most else line[: most - 1] + "…"

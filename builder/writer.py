@@ -1,0 +1,290 @@
+"""Sorted rows become sorted files. Everything here runs on executors, once a task.
+
+    Arrow batches of one task, sorted by (slot), key columns, merge order
+      → keys encoded               → the last record of each key kept, across batches too
+      → tombstones dropped or kept → rows encoded → SST → looked up in → stored under a new name
+      → one report a bucket
+
+A task that is tried again writes files with new names. Only files in the reports that the driver collects are committed.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from builder.spark_errors import raise_marked
+from stelae import types as t
+from stelae.errors import CorruptData, StelaeError
+from stelae.keys import KeyCodec
+from stelae.paths import sst_path
+from stelae.rows import RowCodec
+from stelae.schema import TableSchema
+from stelae.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SLOT = "__stelae_slot"
+"""INT column: the slot that a row belongs to; the first column that the writer gets."""
+
+REPORT_DDL = "report STRING"
+
+SAMPLES = 16
+"""Keys of each file that are looked up in it before it is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReport:
+    """What one task wrote for one slot. A bucket that all rows were deleted of has no file."""
+
+    slot: int
+    path: str | None
+    bytes: int
+    checksum: str
+    rows: int
+    hidden_rows: int
+    first_key: str
+    """Hexadecimal, as is `last_key`."""
+    last_key: str
+    rows_in: int
+    """Records that came in: base rows and changes."""
+    seconds: float
+    """From the first batch to the stored file, waiting for Spark's sort included."""
+
+    @classmethod
+    def decode(cls, text: str) -> BucketReport:
+        return cls(**orjson.loads(text))
+
+
+@dataclass(frozen=True)
+class WriteSpec:
+    """What writer tasks need. Pickled with each task."""
+
+    schema: TableSchema
+    storage: Storage
+    """Rooted in the table folder."""
+    folders: dict[int, tuple[str, int]]
+    """Slot → partition folder and bucket."""
+    task_count: int
+    keeps_tombstones: bool
+    compression: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        _freeze_imports()
+        try:
+            for report in write_slots(self, batches):
+                text = orjson.dumps(asdict(report)).decode()
+                yield pa.RecordBatch.from_pydict({"report": pa.array([text], pa.string())})
+        except StelaeError as error:
+            raise_marked(error)
+
+
+def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[BucketReport]:
+    """Write the buckets of one task; a report for each slot that had rows."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    sink = _SlotSink(spec, context.partitionId() if context else 0)
+    same_key = _KeyComparison(spec.schema)
+    carry: pa.RecordBatch | None = None
+    for batch in batches:
+        whole = batch if carry is None else pa.concat_batches([carry, batch])
+        if not whole.num_rows:
+            continue
+        # The last record may have successors in the next batch: it waits for them.
+        carry = whole.slice(whole.num_rows - 1)
+        yield from sink.write(whole.slice(0, whole.num_rows - 1), same_key.last_of_key(whole))
+    if carry is not None:
+        yield from sink.write(carry, np.array([True]))
+    yield from sink.finish()
+
+
+class _KeyComparison:
+    """Tells where a batch that is sorted by slot and key goes on to another key."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._codecs = {
+            # NaN equals NaN as a key, but not for Arrow: compare the encoded bytes.
+            index: KeyCodec([column])
+            for index, column in enumerate(schema.key_columns)
+            if isinstance(column.type, t.Float | t.Double)
+        }
+        self._count = len(schema.key_columns)
+
+    def last_of_key(self, batch: pa.RecordBatch) -> np.ndarray:
+        """For each row but the last: whether the next row has another key. Shape (rows - 1,), bool."""
+        import pyarrow.compute as pc
+
+        rows = batch.num_rows
+        changes = np.zeros(rows - 1, dtype=bool)
+        for index in range(1 + self._count):  # The slot, then the key columns.
+            column = batch.column(index)
+            codec = self._codecs.get(index - 1)
+            if codec is not None:
+                column = codec.encode_batch([column])
+            differs = pc.not_equal(column.slice(0, rows - 1), column.slice(1))
+            changes |= differs.to_numpy(zero_copy_only=False)
+        return changes
+
+
+class _SlotSink:
+    """Hands the rows of each slot to a writer of their own."""
+
+    def __init__(self, spec: WriteSpec, task: int) -> None:
+        self._spec = spec
+        self._task = task
+        self._writer: _SlotWriter | None = None
+
+    def write(self, batch: pa.RecordBatch, last_of_key: np.ndarray) -> Iterator[BucketReport]:
+        """Write rows; `last_of_key` marks those that survive. Gives the reports of slots that are complete."""
+        if not batch.num_rows:
+            return
+        slots = batch.column(0).to_numpy()
+        starts = np.flatnonzero(np.diff(slots)) + 1
+        for start, stop in zip([0, *starts.tolist()], [*starts.tolist(), batch.num_rows], strict=True):
+            slot = int(slots[start])
+            if self._writer is None or self._writer.slot != slot:
+                yield from self.finish()
+                self._writer = _SlotWriter(self._spec, self._checked(slot))
+            self._writer.write(batch.slice(start, stop - start), last_of_key[start:stop])
+
+    def finish(self) -> Iterator[BucketReport]:
+        if self._writer is not None:
+            yield self._writer.finish()
+            self._writer = None
+
+    def _checked(self, slot: int) -> int:
+        previous = -1 if self._writer is None else self._writer.slot
+        # A planner that replaces the partitioning does it silently; then buckets would be torn apart. Never write that.
+        if slot % self._spec.task_count != self._task or slot <= previous:
+            raise CorruptData(
+                f"task {self._task} of {self._spec.task_count} got a row of slot {slot} after slot {previous}",
+                hint="Spark did not keep the partitioning that the build asked for; please report the query plan",
+            )
+        return slot
+
+
+class _SlotWriter:
+    """One bucket's file, from its first row to its report."""
+
+    def __init__(self, spec: WriteSpec, slot: int) -> None:
+        from stelae.sst import SstWriter
+
+        self.slot = slot
+        self._spec = spec
+        self._started = time.monotonic()
+        self._folder = _scratch_folder(spec.storage)
+        self._file = self._folder / "rows.sst"
+        self._sst = SstWriter(self._file, spec.compression)
+        self._keys = KeyCodec(spec.schema.key_columns)
+        self._rows = RowCodec(spec.schema)
+        self._hidden_rows = 0
+        self._rows_in = 0
+        self._samples: dict[bytes, bytes] = {}
+        self._random = random.Random(slot)  # noqa: S311 - a sample, no secret.
+
+    def write(self, batch: pa.RecordBatch, last_of_key: np.ndarray) -> None:
+        """Append the rows that `last_of_key` marks."""
+        self._rows_in += batch.num_rows
+        hidden = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
+        keep = last_of_key if self._spec.keeps_tombstones else last_of_key & ~hidden
+        if not keep.all():
+            batch = batch.filter(keep)
+            hidden = hidden[keep]
+        if not batch.num_rows:
+            return
+        key_count = len(self._spec.schema.key_columns)
+        columns = batch.columns
+        values = columns[1 + key_count : -1]
+        any_hidden = bool(hidden.any())
+        if any_hidden:
+            values = self._only_sequence(values, hidden)
+            self._hidden_rows += int(hidden.sum())
+        keys = self._keys.encode_list(columns[1 : 1 + key_count])
+        rows = self._rows.encode_list(values, hidden if any_hidden else None)
+        self._sst.write(keys, rows)
+        self._sample(keys, rows)
+
+    def finish(self) -> BucketReport:
+        """Close, check and store the file."""
+        try:
+            if not self._sst.rows:
+                return BucketReport(self.slot, None, 0, "", 0, 0, "", "", self._rows_in, self._seconds())
+            info = self._sst.finish()
+            self._check_samples()
+            folder, bucket = self._spec.folders[self.slot]
+            path = sst_path(folder, bucket, str(uuid.uuid4()))
+            self._spec.storage.upload(self._file, path)
+            return BucketReport(
+                slot=self.slot,
+                path=path,
+                bytes=info.bytes,
+                checksum=info.checksum,
+                rows=info.rows,
+                hidden_rows=self._hidden_rows,
+                first_key=info.first_key.hex(),
+                last_key=info.last_key.hex(),
+                rows_in=self._rows_in,
+                seconds=self._seconds(),
+            )
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _only_sequence(self, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
+        """Tombstones keep what orders them, nothing else."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        keep = set(self._spec.schema.options.sequence_field)
+        mask = pa.array(hidden)
+        return [
+            array if column.name in keep else pc.if_else(mask, pa.scalar(None, array.type), array)
+            for column, array in zip(self._spec.schema.value_columns, values, strict=True)
+        ]
+
+    def _sample(self, keys: list[bytes], rows: list[bytes]) -> None:
+        index = self._random.randrange(len(keys))
+        if len(self._samples) >= SAMPLES:
+            self._samples.pop(self._random.choice(list(self._samples)))
+        self._samples[keys[index]] = rows[index]
+
+    def _check_samples(self) -> None:
+        """Sampled keys must be answered from the finished file, byte for byte."""
+        from stelae.sst import MIB, BlockCache, Tablet
+
+        tablet = Tablet.open(self._folder / "check", [self._file], BlockCache(MIB))
+        try:
+            for key, row in self._samples.items():
+                if tablet.get(key) != row:
+                    raise CorruptData(f"a row just written is not found again: key {key.hex()}", place=str(self._file))
+        finally:
+            tablet.close()
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self._started, 3)
+
+
+def _scratch_folder(storage: Storage) -> Path:
+    """A new folder for files under way: inside a local warehouse, so that storing them is a rename."""
+    inside = storage.scratch_folder()
+    return Path(tempfile.mkdtemp(prefix="stelae-write-", dir=inside))
+
+
+def _freeze_imports() -> None:
+    # Spark's workers collect garbage after every task; what was imported need not be searched each time.
+    gc.freeze()

@@ -1,0 +1,338 @@
+"""Reading a snapshot: which rows a key, many keys or a prefix have. All table semantics of reading are here.
+
+    TableReader       one schema: keys from JSON or text, shapes of answers       (no snapshot, no files)
+    SnapshotReader    one snapshot of it, with its tablets open                   lookup, lookup_many, prefix_lookup
+
+Answers are JSON-ready (`stelae/values.py` says how each type looks). The path of a single key is
+`key values → partition → bucket → key bytes → get → row bytes → JSON`, about four microseconds; what can be prepared
+per table or per selection of columns is prepared once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from stelae.buckets import BucketFunction
+from stelae.errors import InvalidRequest, TooLarge
+from stelae.keys import KeyCodec, prefix_end
+from stelae.manifest import Snapshot
+from stelae.rows import RowReader
+from stelae.schema import TableSchema
+from stelae.sst import Tablet
+from stelae.values import value_codec
+
+Key = tuple[Any, ...]
+"""Physical values of the whole primary key, in declared order."""
+JsonRow = dict[str, Any]
+
+MAX_SHAPES = 256
+"""Selections of columns that a table keeps prepared. Callers choose them, so they are bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows of a prefix lookup."""
+
+    rows: list[JsonRow]
+    next_page_token: str | None
+    """Asks for the rows after these; None when there are no more."""
+
+
+class Shape:
+    """A selection of columns: makes an answer from key values and row bytes."""
+
+    def __init__(self, schema: TableSchema, rows: RowReader, columns: Sequence[str]) -> None:
+        positions = {name: index for index, name in enumerate(schema.primary_key)}
+        self.columns = tuple(columns)
+        self._keys = [
+            (name, positions[name], value_codec(schema.by_name[name]).to_json) for name in columns if name in positions
+        ]
+        self._values = rows.json_decoder([name for name in columns if name not in positions])
+        # Keys come first in most tables; then the answer needs no second dict to get its order.
+        self._in_order = all(name in positions for name in columns[: len(self._keys)])
+
+    def row(self, key: Key, row: bytes) -> JsonRow | None:
+        """The selected columns; None for a hidden row."""
+        values = self._values(row)
+        if values is None:
+            return None
+        answer = {name: to_json(key[position]) for name, position, to_json in self._keys}
+        answer.update(values)
+        return answer if self._in_order else {name: answer[name] for name in self.columns}
+
+
+class TableReader:
+    """What reading needs of a table's definition."""
+
+    def __init__(self, schema: TableSchema, schemas: Mapping[int, TableSchema]) -> None:
+        self.schema = schema
+        self.rows = RowReader(schemas, schema)
+        self.keys = KeyCodec(schema.key_columns)
+        self.buckets = BucketFunction(schema.bucket_columns)
+        self._codecs = [(c.name, value_codec(c)) for c in schema.primary_key_columns]
+        self._by_name = dict(self._codecs)
+        self._shapes: dict[tuple[str, ...], Shape] = {}
+        position = {name: index for index, name in enumerate(schema.primary_key)}
+        self.partition_of = _picker([position[c.name] for c in schema.partition_columns], len(position))
+        self.key_of = _picker([position[c.name] for c in schema.key_columns], len(position))
+        self.bucketed_of = _picker([position[c.name] for c in schema.bucket_columns], len(position))
+        self.all_columns = self.shape(None)
+
+    def shape(self, columns: Sequence[str] | None) -> Shape:
+        """The prepared selection of these columns; all of the table's by default."""
+        wanted = self.schema.column_names if columns is None else tuple(columns)
+        found = self._shapes.get(wanted)
+        if found is None:
+            if not wanted:
+                raise InvalidRequest("an empty list of columns selects nothing", place="columns")
+            for name in wanted:
+                self.schema.column(name)
+            if len(set(wanted)) != len(wanted):
+                raise InvalidRequest("a column is selected twice", place="columns")
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.pop(next(iter(self._shapes)))
+            found = self._shapes[wanted] = Shape(self.schema, self.rows, wanted)
+        return found
+
+    def key_from_json(self, key: object) -> Key:
+        """A key from JSON: an object with every primary-key column, or the bare value where the key is one column."""
+        if type(key) is dict:
+            try:
+                values = [codec.from_json(key[name], name) for name, codec in self._codecs]
+            except KeyError:
+                raise self._wrong_columns(key) from None
+            if len(key) != len(values):
+                raise self._wrong_columns(key)
+            return tuple(values)
+        if len(self._codecs) == 1 and type(key) is not list:
+            name, codec = self._codecs[0]
+            return (codec.from_json(key, name),)
+        raise InvalidRequest(
+            f"a key must be an object, this one is {_json_type(key)}",
+            place="keys",
+            hint="such as " + orjson.dumps(dict.fromkeys(self.schema.primary_key, "...")).decode(),
+        )
+
+    def key_from_text(self, pairs: Mapping[str, str]) -> Key:
+        """A key from `column=value` texts, as in a URL or on a command line."""
+        try:
+            values = [codec.from_text(pairs[name], name) for name, codec in self._codecs]
+        except KeyError:
+            raise self._wrong_columns(pairs) from None
+        if len(pairs) != len(values):
+            raise self._wrong_columns(pairs)
+        return tuple(values)
+
+    def prefix_from_json(self, prefix: object) -> dict[str, Any]:
+        """Physical values of a prefix: any of the partition columns, then the first so many key columns."""
+        if type(prefix) is not dict:
+            raise InvalidRequest(f"a prefix must be an object, this one is {_json_type(prefix)}", place="prefix")
+        unknown = [name for name in prefix if name not in self._by_name]
+        if unknown:
+            raise self._not_in_key(unknown)
+        names = [column.name for column in self.schema.key_columns]
+        given = [name in prefix for name in names]
+        if True in given[given.index(False) :] if False in given else False:
+            missing = names[given.index(False)]
+            raise InvalidRequest(
+                f"not a prefix of the key: {missing!r} is missing before {names[len(given) - 1 - given[::-1].index(True)]!r}",
+                place="prefix",
+                hint=f"the key is {', '.join(names)}; give its first columns",
+            )
+        return {name: self._by_name[name].from_json(value, name) for name, value in prefix.items()}
+
+    def _wrong_columns(self, given: Mapping[str, object]) -> InvalidRequest:
+        unknown = [name for name in given if name not in self._by_name]
+        if unknown:
+            return self._not_in_key(unknown)
+        missing = [name for name in self.schema.primary_key if name not in given]
+        return InvalidRequest(
+            f"the key lacks {', '.join(missing)}",
+            place=", ".join(missing),
+            hint=f"the primary key is {', '.join(self.schema.primary_key)}; its first columns alone: prefix-lookup",
+        )
+
+    def _not_in_key(self, unknown: Sequence[str]) -> InvalidRequest:
+        word = "unknown column" if unknown[0] not in self.schema.by_name else "not a primary-key column:"
+        return InvalidRequest(
+            f"{word} {unknown[0]!r}",
+            place=unknown[0],
+            hint=f"the primary key is {', '.join(self.schema.primary_key)}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTablets:
+    """The open buckets of one partition; None where a bucket is empty."""
+
+    folder: str
+    values: Key
+    """Physical partition values."""
+    bucket_count: int
+    tablets: tuple[Tablet | None, ...]
+
+
+class SnapshotReader:
+    """One snapshot, open. Immutable: a newer snapshot is another reader."""
+
+    def __init__(self, table: TableReader, snapshot: Snapshot, partitions: Sequence[PartitionTablets]) -> None:
+        self.table = table
+        self.snapshot = snapshot
+        self.partitions = {partition.values: partition for partition in partitions}
+        self._single = partitions[0] if not table.schema.partition_keys and partitions else None
+
+    @cached_property
+    def id(self) -> int:
+        return self.snapshot.id
+
+    def lookup(self, key: Key, shape: Shape) -> JsonRow | None:
+        """The row of one key; None when there is none."""
+        table = self.table
+        partition = self._single or self.partitions.get(table.partition_of(key))
+        if partition is None:
+            return None
+        tablet = partition.tablets[table.buckets.bucket(table.bucketed_of(key), partition.bucket_count)]
+        if tablet is None:
+            return None
+        row = tablet.get(table.keys.encode(table.key_of(key)))
+        return None if row is None else shape.row(key, row)
+
+    def lookup_many(self, keys: Sequence[Key], shape: Shape) -> list[JsonRow | None]:
+        """The rows of many keys, aligned with them: one native multi-get a bucket."""
+        answers: list[JsonRow | None] = [None] * len(keys)
+        for tablet, indexes, encoded in self._by_tablet(keys):
+            for index, row in zip(indexes, tablet.multi_get(encoded), strict=True):
+                if row is not None:
+                    answers[index] = shape.row(keys[index], row)
+        return answers
+
+    def prefix_lookup(self, prefix: Mapping[str, Any], shape: Shape, limit: int, page_token: str | None = None) -> Page:
+        """Rows whose key starts with `prefix`, in key order, partition by partition.
+
+        `prefix` comes from `TableReader.prefix_from_json`. A prefix with all bucket-key columns asks one bucket, another one
+        all buckets of the partition.
+        """
+        if limit < 1:
+            raise InvalidRequest(f"limit must be at least 1, not {limit}", place="limit")
+        schema, table = self.table.schema, self.table
+        start_folder, after = _decode_token(page_token)
+        given = [column.name for column in schema.key_columns if column.name in prefix]
+        encoded = table.keys.encode_prefix([prefix[name] for name in given]) if given else b""
+        whole_key = len(given) == len(schema.key_columns)
+        rows: list[JsonRow] = []
+        last: tuple[str, bytes] | None = None
+        for partition in self._matching(prefix):
+            if partition.folder < start_folder:
+                continue
+            lower = max(encoded, after + b"\0") if partition.folder == start_folder and after is not None else encoded
+            upper = encoded + b"\0" if whole_key else prefix_end(encoded)
+            for key_bytes, row in self._scan(partition, prefix, lower, upper):
+                key = self._whole_key(partition, table.keys.decode(key_bytes))
+                answer = shape.row(key, row)
+                if answer is None:
+                    continue
+                if len(rows) == limit:
+                    assert last is not None
+                    return Page(rows, _encode_token(*last))
+                rows.append(answer)
+                last = partition.folder, key_bytes
+        return Page(rows, None)
+
+    def _by_tablet(self, keys: Sequence[Key]) -> Iterator[tuple[Tablet, list[int], list[bytes]]]:
+        table = self.table
+        groups: dict[int, tuple[Tablet, list[int], list[bytes]]] = {}
+        encode, key_of, bucket, bucketed_of = table.keys.encode, table.key_of, table.buckets.bucket, table.bucketed_of
+        for index, key in enumerate(keys):
+            partition = self._single or self.partitions.get(table.partition_of(key))
+            if partition is None:
+                continue
+            tablet = partition.tablets[bucket(bucketed_of(key), partition.bucket_count)]
+            if tablet is None:
+                continue
+            group = groups.get(id(tablet))
+            if group is None:
+                group = groups[id(tablet)] = (tablet, [], [])
+            group[1].append(index)
+            group[2].append(encode(key_of(key)))
+        return iter(groups.values())
+
+    def _matching(self, prefix: Mapping[str, Any]) -> list[PartitionTablets]:
+        """Partitions that the prefix allows, in the order of their folders."""
+        names = self.table.schema.partition_keys
+        if all(name in prefix for name in names):
+            found = self.partitions.get(tuple(prefix[name] for name in names))
+            return [found] if found else []
+        return sorted(
+            (
+                partition
+                for partition in self.partitions.values()
+                if all(prefix.get(name, value) == value for name, value in zip(names, partition.values, strict=True))
+            ),
+            key=lambda partition: partition.folder,
+        )
+
+    def _scan(
+        self, partition: PartitionTablets, prefix: Mapping[str, Any], lower: bytes, upper: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        columns = self.table.schema.bucket_columns
+        if all(column.name in prefix for column in columns):
+            bucket = self.table.buckets.bucket([prefix[c.name] for c in columns], partition.bucket_count)
+            tablets = [partition.tablets[bucket]]
+        else:
+            tablets = list(partition.tablets)
+        scans = [tablet.scan(lower, upper) for tablet in tablets if tablet is not None]
+        return scans[0] if len(scans) == 1 else heapq.merge(*scans)
+
+    def _whole_key(self, partition: PartitionTablets, key: Key) -> Key:
+        schema = self.table.schema
+        if not schema.partition_keys:
+            return key
+        values = dict(zip(schema.partition_keys, partition.values, strict=True))
+        values.update(zip((c.name for c in schema.key_columns), key, strict=True))
+        return tuple(values[name] for name in schema.primary_key)
+
+
+def check_batch_size(count: int, most: int, what: str, option: str) -> None:
+    """A batch over the limit is refused whole."""
+    if count > most:
+        raise TooLarge(
+            f"{count:,} {what}, at most {most:,} at a time", place=what, hint=f"send several requests, or raise {option}"
+        )
+
+
+def _picker(positions: Sequence[int], key_length: int) -> Callable[[Key], Key]:
+    """A function that takes these positions out of a key; the key itself where they are all of it, in order."""
+    wanted = tuple(positions)
+    if wanted == tuple(range(key_length)):
+        return lambda key: key
+    return lambda key: tuple([key[position] for position in wanted])
+
+
+def _encode_token(folder: str, key: bytes) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([folder, key.hex()])).decode().rstrip("=")
+
+
+def _decode_token(token: str | None) -> tuple[str, bytes | None]:
+    """Folder and key of the last row of the page before."""
+    if token is None:
+        return "", None
+    try:
+        folder, key = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return str(folder), bytes.fromhex(key)
+    except (ValueError, TypeError, binascii.Error) as exc:
+        raise InvalidRequest(
+            "not a page token", place="page_token", hint="send back next_page_token of the page before, unchanged"
+        ) from exc
+
+
+def _json_type(value: object) -> str:
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
+    return names.get(type(value), "an object")
