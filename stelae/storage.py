@@ -25,6 +25,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -98,6 +99,13 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove a file; one that is absent is fine."""
 
+    def scratch_folder(self) -> Path:
+        """A new, empty folder on this machine for a file that will be uploaded; the caller removes it.
+
+        A local storage has it inside, so that an upload moves no bytes; what a killed writer leaves in it is
+        `unfinished`.
+        """
+
 
 def open_storage(url_or_path: str | Path, **options: Any) -> Storage:
     """The storage at a local path or a URL.
@@ -143,7 +151,8 @@ class LocalStorage:
     A write goes to a temporary file in the target's folder, then fsync, then a hard link to the final name, which the
     kernel refuses when the name is taken, then fsync of the folder. So a name appears with its whole content or not
     at all, also when the machine loses power (as far as its drives honour fsync; macOS asks them less strictly than
-    Linux). Names of temporary files (`.<32 hex digits>.tmp`) show up in `unfinished` only.
+    Linux). Temporary files (`.<32 hex digits>.tmp`), and all files in folders of such a name, show up in `unfinished`
+    only.
     """
 
     def __init__(self, root: Path) -> None:
@@ -220,7 +229,15 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         with _local_errors("delete", self._place(path)):
-            self._target(path).unlink(missing_ok=True)
+            target = self._target(path)
+            target.unlink(missing_ok=True)
+            _remove_empty_scratch(target.parent)
+
+    def scratch_folder(self) -> Path:
+        with _local_errors("write", self._place("")):
+            folder = _temporary_beside(self.root / "scratch")
+            folder.mkdir(parents=True)
+            return folder
 
     def _target(self, path: str) -> Path:
         return self.root / _checked_path(path)
@@ -269,7 +286,7 @@ class LocalStorage:
             _fsync_folder(self.root.parent)
         self._durable.add(folder)
 
-    def _walk(self, folder: str, *, temporary: bool) -> Iterator[StoredFile]:
+    def _walk(self, folder: str, *, temporary: bool, scratch: bool = False) -> Iterator[StoredFile]:
         with _local_errors("list", self._place(folder)):
             try:
                 entries = os.scandir(self._folder(folder))
@@ -278,9 +295,11 @@ class LocalStorage:
             with entries:
                 for entry in entries:
                     path = f"{folder}/{entry.name}" if folder else entry.name
+                    is_temporary = scratch or _TEMPORARY.fullmatch(entry.name) is not None
                     if entry.is_dir(follow_symlinks=False):
-                        yield from self._walk(path, temporary=temporary)
-                    elif temporary == (_TEMPORARY.fullmatch(entry.name) is not None) and entry.is_file():
+                        if temporary or not is_temporary:
+                            yield from self._walk(path, temporary=temporary, scratch=is_temporary)
+                    elif temporary == is_temporary and entry.is_file():
                         with suppress(FileNotFoundError):  # deleted while we list
                             yield _stored_file(path, entry.stat())
 
@@ -372,6 +391,9 @@ class ObjectStorage:
         with suppress(NotFound), _object_errors("delete", self._place(path)):
             self._obs.delete(self._store, _checked_path(path))
 
+    def scratch_folder(self) -> Path:
+        return _scratch_elsewhere()
+
     def _place(self, path: str) -> str:
         return f"{self._url}/{path}"
 
@@ -437,6 +459,9 @@ class MemoryStorage:
         with self._lock:
             self._files.pop(_checked_path(path), None)
 
+    def scratch_folder(self) -> Path:
+        return _scratch_elsewhere()
+
     def _file(self, path: str) -> tuple[bytes, int]:
         with self._lock:
             file = self._files.get(_checked_path(path))
@@ -486,6 +511,9 @@ class StorageView:
     def delete(self, path: str) -> None:
         self.storage.delete(self._path(path))
 
+    def scratch_folder(self) -> Path:
+        return self.storage.scratch_folder()
+
     def _path(self, path: str) -> str:
         return f"{self.folder}/{_checked_path(path)}"
 
@@ -523,6 +551,20 @@ def _from_meta(meta: Any) -> StoredFile:
 
 def _temporary_beside(target: Path) -> Path:
     return target.with_name(f".{uuid4().hex}.tmp")
+
+
+def _remove_empty_scratch(folder: Path) -> None:
+    """Remove a scratch folder, up to its own name, as far as nothing is left in it."""
+    inside = [part for part in (folder, *folder.parents) if _TEMPORARY.fullmatch(part.name)]
+    if inside:
+        with suppress(OSError):
+            while folder != inside[-1].parent:
+                folder.rmdir()
+                folder = folder.parent
+
+
+def _scratch_elsewhere() -> Path:
+    return Path(tempfile.mkdtemp(prefix="stelae-"))
 
 
 def _fsync_folder(folder: Path) -> None:
