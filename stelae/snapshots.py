@@ -1,0 +1,293 @@
+"""Commits: the snapshots of one table, on storage.
+
+    snapshot/snapshot-17.json     a commit. Created only if absent, never changed, never deleted
+    snapshot/floor-12.json        snapshots below 12 are expired. The highest floor counts; floors are never deleted
+    either
+
+A commit is one put-if-absent of the next number: of two builds on one parent, one gets the name and the other
+Conflict. A number that was free again could be taken by a writer that slept through everything since, so the names
+stay for good (docs/decisions/0001). Expiring frees data files only.
+
+What may be deleted, and when. `clean` holds no lock, so it argues instead. Let the grace be longer than any build,
+rollback or load of a snapshot takes. `clean` lists the data files first, and the snapshots after that:
+
+1. A file of a snapshot in that list is named there: kept.
+2. A snapshot committed later names new files, and files of its parent. New files were uploaded less than one grace
+ago, before
+   or after they were listed: too young to delete. The parent was the newest when it was followed, hence not expired;
+   its files are kept by 1, or by 2 in turn.
+3. A rollback committed later names files of a snapshot that was not expired when the rollback began. So a floor above
+it
+   was put after that, less than one grace ago: `clean` does not look at floors that young (docs/decisions/0003).
+
+A server that loads a snapshot while it expires has the grace to finish, by 3. If any manifest that counts cannot be
+read, nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
+from stelae.manifest import Snapshot, decode_snapshot, encode_snapshot
+from stelae.paths import (
+    SNAPSHOT_FOLDER,
+    floor_path,
+    parse_floor_path,
+    parse_snapshot_path,
+    parse_sst_path,
+    snapshot_path,
+)
+from stelae.storage import Storage, StoredFile, exists
+
+FIRST_ID = 1
+ROLLBACK_PROPERTY = "rollback.to"  # On disk. Never rename.
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What `clean` removed, or would remove."""
+
+    files: tuple[StoredFile, ...]
+    """Data files that no snapshot names and left-overs of killed writers, sorted by path."""
+    kept_young: int
+    """Files that no snapshot names but that are younger than the grace."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class TableSnapshots:
+    """The snapshots of one table. Holds no state: every call asks the storage. Safe to share between threads."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        """`storage` is rooted in the table's folder; `table` is the name that its manifests carry."""
+        self.storage = storage
+        self.table = table
+
+    # Reading
+
+    def latest_id(self) -> int | None:
+        """The newest snapshot, None before the first build. One listing."""
+        return self._listing().latest or None
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot, None before the first build."""
+        snapshot_id = self.latest_id()
+        return None if snapshot_id is None else self._load(snapshot_id)
+
+    def has_newer(self, snapshot_id: int | None) -> bool:
+        """Whether anything was committed after this snapshot (None: anything at all). One small request."""
+        return exists(self.storage, snapshot_path(FIRST_ID if snapshot_id is None else snapshot_id + 1))
+
+    def read(self, snapshot_id: int) -> Snapshot:
+        """A snapshot that is retained. NotFound when it never was or is expired."""
+        listing = self._listing()
+        if snapshot_id < listing.floor:
+            raise NotFound(
+                f"snapshot {snapshot_id} of {self.table} is expired",
+                place=self.table,
+                hint=f"the oldest one kept is {listing.floor}; the option snapshot.num-retained says how many are",
+            )
+        if snapshot_id > listing.latest:
+            raise NotFound(
+                f"table {self.table} has no snapshot {snapshot_id}",
+                place=self.table,
+                hint=f"it has {listing.floor} to {listing.latest}" if listing.latest else "it was never built",
+            )
+        return self._load(snapshot_id)
+
+    def retained_ids(self) -> tuple[int, ...]:
+        """Snapshots that can be read, oldest first."""
+        return tuple(self._listing().retained)
+
+    def retained(self) -> tuple[Snapshot, ...]:
+        """Snapshots that can be read, oldest first."""
+        return tuple(map(self._load, self.retained_ids()))
+
+    def floor(self) -> int:
+        """Snapshots below this id are expired; 1 as long as none is."""
+        return self._listing().floor
+
+    def missing_files(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Paths of its files that are not on storage in the size it says. One listing of the table; reads no data."""
+        sizes = {file.path: file.bytes for file in self.storage.list()}
+        return tuple(file.path for file in snapshot.files if sizes.get(file.path) != file.bytes)
+
+    # Writing
+
+    def commit(self, snapshot: Snapshot) -> Snapshot:
+        """Make `snapshot` the newest, and return it as it is stored.
+
+        Conflict when its parent is not the newest (any more); the message names both builds. Safe to repeat with the
+        same snapshot when it raised Unavailable: a manifest that carries our `build_id` is our own, so a commit whose
+        answer got lost counts once. CorruptData when the snapshot breaks an invariant or names a file that is not on
+        storage.
+        """
+        data = encode_snapshot(snapshot)
+        if snapshot.table != self.table:
+            raise InvalidRequest(
+                f"a snapshot of {snapshot.table} cannot be committed to {self.table}", place=self.table
+            )
+        latest = self.latest_id() or FIRST_ID - 1
+        if latest >= snapshot.id:
+            return self._settle(snapshot)
+        if latest != snapshot.id - 1:
+            raise InvalidRequest(
+                f"snapshot {snapshot.id} of {self.table} cannot follow snapshot {latest}", place=self.table
+            )
+        missing = self.missing_files(snapshot)
+        if missing:
+            raise CorruptData(
+                f"snapshot {snapshot.id} names {len(missing)} files that are not on storage in the size it says",
+                place=self._place(missing[0]),
+                hint="nothing was committed; a clean-up whose grace is shorter than the build may have removed them",
+            )
+        try:
+            self.storage.put_if_absent(snapshot_path(snapshot.id), data)
+        except AlreadyExists:
+            return self._settle(snapshot)
+        except Unavailable as exc:
+            return self._settle_after(exc, snapshot)
+        return snapshot
+
+    def rollback(
+        self, to: int, *, now_ms: int, build_id: str | None = None, versions: Mapping[str, str] | None = None
+    ) -> Snapshot:
+        """Commit the content of snapshot `to` once more, as the newest. Nothing is undone: the snapshots in between
+        stay.
+
+        NotFound when `to` is expired or was never there, InvalidRequest when it is the newest already, CorruptData
+        when files of it are gone, Conflict when somebody commits in the meantime.
+        """
+        target = self.read(to)
+        latest = self.latest_id() or to
+        if to == latest:
+            raise InvalidRequest(f"snapshot {to} is the newest of {self.table} already", place=self.table)
+        return self.commit(
+            replace(
+                target,
+                id=latest + 1,
+                parent=latest,
+                build_id=build_id or f"rollback-{uuid4().hex}",
+                kind="rollback",
+                created_ms=now_ms,
+                versions=target.versions if versions is None else versions,
+                properties={**target.properties, ROLLBACK_PROPERTY: str(to)},
+            )
+        )
+
+    def expire(self, retain: int) -> tuple[int, ...]:
+        """Keep the newest `retain` snapshots; returns the ids that expired now. `clean` frees their files later."""
+        if retain < 1:
+            raise InvalidRequest(
+                f"cannot retain {retain} snapshots", place="snapshot.num-retained", hint="the newest one is always kept"
+            )
+        listing = self._listing()
+        floor = listing.latest - retain + 1
+        expired = tuple(range(listing.floor, floor))
+        if expired:
+            try:
+                self.storage.put_if_absent(floor_path(floor), b"")
+            except AlreadyExists:
+                return ()  # somebody else expired the same ones
+        return expired
+
+    def clean(self, *, grace_s: float, now_ms: int, dry_run: bool = False) -> CleanReport:
+        """Delete what no snapshot needs and what is older than the grace: data files, and left-overs of killed writers.
+
+        `grace_s` must be longer than any build, rollback or load takes (the head of this module says why). `now_ms`
+        is the caller's clock, which must agree with the storage's to well within the grace. Other files are left
+        alone.
+        """
+        if grace_s < 0:
+            raise InvalidRequest(f"the grace is {grace_s} s", hint="it has to be longer than the longest build")
+        before_ms = now_ms - int(grace_s * 1000)
+        # Files first, snapshots after: a commit in between is then seen.
+        unnamed = [file for file in self.storage.list() if parse_sst_path(file.path)]
+        unfinished = list(self.storage.unfinished())
+        named = self._named_files(before_ms)
+        garbage = [file for file in unnamed if file.path not in named] + unfinished
+        old = tuple(sorted((file for file in garbage if file.modified_ms <= before_ms), key=lambda file: file.path))
+        if not dry_run:
+            for file in old:
+                self.storage.delete(file.path)
+        return CleanReport(old, kept_young=len(garbage) - len(old))
+
+    # Leaves
+
+    def _named_files(self, before_ms: int) -> frozenset[str]:
+        """Paths that snapshots name, without those that expired before `before_ms`."""
+        listing = self._listing(before_ms)
+        place = self._place(SNAPSHOT_FOLDER)
+        check_floor(listing.floor, listing.latest, place)
+        try:
+            return frozenset(file.path for snapshot_id in listing.retained for file in self._load(snapshot_id).files)
+        except NotFound as exc:
+            raise CorruptData(
+                f"{self.table} lacks a manifest between {listing.floor} and {listing.latest}; nothing was deleted",
+                place=exc.place or place,
+                hint="restore it, or expire it: snapshots below the floor need no manifest",
+            ) from exc
+
+    def _settle(self, snapshot: Snapshot) -> Snapshot:
+        """The number is taken: by us, whose answer got lost, or by somebody else."""
+        stored = self._load(snapshot.id)
+        if stored.build_id == snapshot.build_id:
+            return stored
+        raise Conflict(
+            f"snapshot {snapshot.id} of {self.table} was committed by build {stored.build_id}, "
+            f"so build {snapshot.build_id} cannot commit it",
+            place=self._place(snapshot_path(snapshot.id)),
+            hint="nothing of this build is visible; build again on top of the newest snapshot",
+        )
+
+    def _settle_after(self, error: Unavailable, snapshot: Snapshot) -> Snapshot:
+        """The storage did not say whether the manifest was put: look."""
+        try:
+            return self._settle(snapshot)
+        except (NotFound, Unavailable):
+            raise Unavailable(
+                f"it is not known whether snapshot {snapshot.id} of {self.table} was committed: {error.message}",
+                place=self._place(snapshot_path(snapshot.id)),
+                hint="commit the same snapshot again: that is safe, and says which",
+            ) from error
+
+    def _load(self, snapshot_id: int) -> Snapshot:
+        path = snapshot_path(snapshot_id)
+        snapshot = decode_snapshot(self.storage.get(path), self._place(path))
+        if snapshot.id != snapshot_id:
+            raise CorruptData(f"the manifest is that of snapshot {snapshot.id}", place=self._place(path))
+        return snapshot
+
+    def _listing(self, floors_before_ms: int | None = None) -> _Listing:
+        latest, floor = FIRST_ID - 1, FIRST_ID
+        for file in self.storage.list(SNAPSHOT_FOLDER):
+            latest = max(latest, parse_snapshot_path(file.path) or 0)
+            if floors_before_ms is None or file.modified_ms <= floors_before_ms:
+                floor = max(floor, parse_floor_path(file.path) or 0)
+        return _Listing(latest, floor)
+
+    def _place(self, path: str) -> str:
+        return f"{self.storage.url}/{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    latest: int
+    """Newest snapshot; 0 when there is none."""
+    floor: int
+
+    @property
+    def retained(self) -> range:
+        """Ids have no gaps. A listing that runs while others commit may, so it is asked for its ends only."""
+        return range(self.floor, self.latest + 1)
+
+
+def check_floor(floor: int, latest: int, place: str) -> None:
+    """The newest snapshot is never expired."""
+    if floor > max(latest, FIRST_ID):
+        raise CorruptData(f"snapshots below {floor} are expired, but the newest is {latest}", place=place)
