@@ -44,6 +44,11 @@ class Totals:
     files: int
     bytes: int
 
+    @property
+    def visible_rows(self) -> int:
+        """Rows without the tombstones: exact where each bucket is one sorted run, else too many."""
+        return self.rows - self.hidden_rows
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:

@@ -99,10 +99,10 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove a file; one that is absent is fine."""
 
-    def scratch_folder(self) -> Path:
-        """A new, empty folder on this machine for a file that will be uploaded; the caller removes it.
+    def scratch_folder(self, folder: str = "") -> Path:
+        """A new, empty folder on this machine for a file that will be uploaded below `folder`; the caller removes it.
 
-        A local storage has it inside, so that an upload moves no bytes; what a killed writer leaves in it is
+        A local storage has it in there, so that an upload moves no bytes; what a killed writer leaves in it is
         `unfinished`.
         """
 
@@ -223,7 +223,9 @@ class LocalStorage:
         with _local_errors("list", self._place(folder)):
             try:
                 with os.scandir(self._folder(folder)) as entries:
-                    return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+                    return tuple(
+                        sorted(entry.name for entry in entries if entry.is_dir() and not _is_temporary(entry.name))
+                    )
             except (FileNotFoundError, NotADirectoryError):
                 return ()
 
@@ -233,11 +235,11 @@ class LocalStorage:
             target.unlink(missing_ok=True)
             _remove_empty_scratch(target.parent)
 
-    def scratch_folder(self) -> Path:
-        with _local_errors("write", self._place("")):
-            folder = _temporary_beside(self.root / "scratch")
-            folder.mkdir(parents=True)
-            return folder
+    def scratch_folder(self, folder: str = "") -> Path:
+        with _local_errors("write", self._place(folder)):
+            scratch = _temporary_beside(self._folder(folder) / "scratch")
+            scratch.mkdir(parents=True)
+            return scratch
 
     def _target(self, path: str) -> Path:
         return self.root / _checked_path(path)
@@ -295,7 +297,7 @@ class LocalStorage:
             with entries:
                 for entry in entries:
                     path = f"{folder}/{entry.name}" if folder else entry.name
-                    is_temporary = scratch or _TEMPORARY.fullmatch(entry.name) is not None
+                    is_temporary = scratch or _is_temporary(entry.name)
                     if entry.is_dir(follow_symlinks=False):
                         if temporary or not is_temporary:
                             yield from self._walk(path, temporary=temporary, scratch=is_temporary)
@@ -391,7 +393,7 @@ class ObjectStorage:
         with suppress(NotFound), _object_errors("delete", self._place(path)):
             self._obs.delete(self._store, _checked_path(path))
 
-    def scratch_folder(self) -> Path:
+    def scratch_folder(self, folder: str = "") -> Path:  # noqa: ARG002
         return _scratch_elsewhere()
 
     def _place(self, path: str) -> str:
@@ -459,7 +461,7 @@ class MemoryStorage:
         with self._lock:
             self._files.pop(_checked_path(path), None)
 
-    def scratch_folder(self) -> Path:
+    def scratch_folder(self, folder: str = "") -> Path:  # noqa: ARG002
         return _scratch_elsewhere()
 
     def _file(self, path: str) -> tuple[bytes, int]:
@@ -511,8 +513,8 @@ class StorageView:
     def delete(self, path: str) -> None:
         self.storage.delete(self._path(path))
 
-    def scratch_folder(self) -> Path:
-        return self.storage.scratch_folder()
+    def scratch_folder(self, folder: str = "") -> Path:
+        return self.storage.scratch_folder(self._folder(folder))
 
     def _path(self, path: str) -> str:
         return f"{self.folder}/{_checked_path(path)}"
@@ -549,13 +551,17 @@ def _from_meta(meta: Any) -> StoredFile:
     return StoredFile(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
 
 
+def _is_temporary(name: str) -> bool:
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def _temporary_beside(target: Path) -> Path:
     return target.with_name(f".{uuid4().hex}.tmp")
 
 
 def _remove_empty_scratch(folder: Path) -> None:
     """Remove a scratch folder, up to its own name, as far as nothing is left in it."""
-    inside = [part for part in (folder, *folder.parents) if _TEMPORARY.fullmatch(part.name)]
+    inside = [part for part in (folder, *folder.parents) if _is_temporary(part.name)]
     if inside:
         with suppress(OSError):
             while folder != inside[-1].parent:
@@ -564,7 +570,8 @@ def _remove_empty_scratch(folder: Path) -> None:
 
 
 def _scratch_elsewhere() -> Path:
-    return Path(tempfile.mkdtemp(prefix="stelae-"))
+    with _local_errors("write", tempfile.gettempdir()):
+        return Path(tempfile.mkdtemp(prefix="stelae-"))
 
 
 def _fsync_folder(folder: Path) -> None:

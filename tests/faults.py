@@ -79,6 +79,9 @@ class FaultyStorage:
     def folders(self, folder: str = "") -> tuple[str, ...]:
         return self._call("folders", folder, lambda: self.inner.folders(folder))
 
+    def scratch_folder(self, folder: str = "") -> Path:
+        return self.inner.scratch_folder(folder)
+
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda: self.inner.delete(path))
 

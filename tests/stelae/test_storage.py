@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -205,6 +206,35 @@ def test_a_torn_upload_is_never_visible(storage: Storage, tmp_path: Path) -> Non
     for file in faulty.unfinished():
         faulty.delete(file.path)
     assert list(faulty.unfinished()) == []
+
+
+def test_scratch_folders(storage: Storage, tmp_path: Path) -> None:
+    first, second = storage.scratch_folder(), storage.scratch_folder("bucket-0")
+    try:
+        assert first != second
+        assert list(first.iterdir()) == list(second.iterdir()) == []
+        storage.upload(write(first / "rows.sst", b"rows"), "bucket-0/sst-1.sst")
+        write(first / "log", b"")
+        (second / "db").mkdir()
+        write(second / "db" / "rows.sst", b"rows")
+        assert [file.path for file in storage.list()] == ["bucket-0/sst-1.sst"]
+        assert storage.folders() == ("bucket-0",)
+        assert storage.folders("bucket-0") == ()
+        local = storage.local_path("bucket-0/sst-1.sst")
+        left = [file.path for file in storage.unfinished()]
+        if local is None:
+            assert left == []
+            return
+        assert local.samefile(first / "rows.sst")
+        assert len(left) == 3
+        for path in left:
+            storage.delete(path)
+        assert not first.exists()
+        assert not second.exists()
+        assert storage.get("bucket-0/sst-1.sst") == b"rows"
+    finally:
+        shutil.rmtree(first, ignore_errors=True)
+        shutil.rmtree(second, ignore_errors=True)
 
 
 # Opening
