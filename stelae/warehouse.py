@@ -1,0 +1,158 @@
+"""A warehouse and its tables: names and definitions, on storage.
+
+    warehouse = Warehouse("warehouse")                       # a folder, or a URL such as s3://bucket/path
+    table = warehouse.create_table("CREATE TABLE shop.users (...)")
+    table = warehouse.table("shop.users")
+    table.schema, table.snapshots, table.storage
+
+There is no catalog beside the storage: a table is there as soon as its `schema/schema-0.json` is, put if absent.
+Schema files are sealed (`stelae/checksum.py`) and never changed; docs/format.md#layout is the contract. A warehouse
+in a folder or an object store, and its tables, can be pickled to other processes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stelae.checksum import open_sealed_json, seal_json
+from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound
+from stelae.names import TableName
+from stelae.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
+from stelae.schema import TableSchema
+from stelae.snapshots import TableSnapshots
+from stelae.storage import Storage, StorageView, exists, open_storage
+from stelae.validate import check_table
+
+FIRST_SCHEMA_ID = 0
+
+
+class Warehouse:
+    """All tables below one place."""
+
+    def __init__(self, url_or_path: str | Path, storage: Storage | None = None, **options: Any) -> None:
+        """`storage` replaces what the URL or path would open. `options` are for object stores (`open_storage`)."""
+        self.storage = open_storage(url_or_path, **options) if storage is None else storage
+
+    @property
+    def url(self) -> str:
+        return self.storage.url
+
+    def create_table(self, definition: str | tuple[TableName, TableSchema], *, if_not_exists: bool = False) -> Table:
+        """Create a table from `CREATE TABLE ...`, or from a name and a schema with id 0.
+
+        AlreadyExists when there is one of that name. With `if_not_exists`, here or in the SQL, that one is returned
+        as it is, whatever its definition, as SQL has it. InvalidRequest, with nothing changed, when the definition
+        can't be a table.
+        """
+        if isinstance(definition, str):
+            from stelae.ddl import parse_create_table
+
+            name, schema, says_if_not_exists = parse_create_table(definition)
+            if_not_exists = if_not_exists or says_if_not_exists
+        else:
+            name, schema = definition
+            if schema.id != FIRST_SCHEMA_ID:
+                raise InvalidRequest(
+                    f"a new table starts with schema {FIRST_SCHEMA_ID}, not {schema.id}", place=str(name)
+                )
+            check_table(schema)
+        try:
+            self._table_storage(name).put_if_absent(schema_path(schema.id), encode_schema(schema))
+        except AlreadyExists as exc:
+            if not if_not_exists:
+                raise AlreadyExists(
+                    f"table {name} exists already",
+                    place=f"{self.url}/{table_folder(name)}",
+                    hint="CREATE TABLE IF NOT EXISTS takes it as it is",
+                ) from exc
+        return self.table(name)
+
+    def table(self, name: str | TableName) -> Table:
+        """An existing table, with its newest schema. NotFound, with names that come near, when there is none."""
+        wanted = TableName.parse(name) if isinstance(name, str) else name
+        schemas = read_schemas(self._table_storage(wanted))
+        if not schemas:
+            raise NotFound(f"there is no table {wanted}", place=self.url, hint=self._nearest(wanted))
+        return Table(wanted, self._table_storage(wanted), schemas)
+
+    def tables(self) -> list[TableName]:
+        """All tables, sorted. Asks for every folder that could be one, and lists no data."""
+        folders = (
+            f"{database}/{table}" for database in self.storage.folders() for table in self.storage.folders(database)
+        )
+        names = (parse_table_folder(folder) for folder in folders)
+        return sorted(
+            name for name in names if name and exists(self._table_storage(name), schema_path(FIRST_SCHEMA_ID))
+        )
+
+    def _table_storage(self, name: TableName) -> StorageView:
+        return StorageView(self.storage, table_folder(name))
+
+    def _nearest(self, wanted: TableName) -> str:
+        names = [str(name) for name in self.tables()]
+        near = [name for name in names if name.rpartition(".")[2].casefold() == wanted.table.casefold()]
+        near += [name for name in difflib.get_close_matches(str(wanted), names) if name not in near]
+        if near:
+            return f"did you mean {' or '.join(near[:3])}?"
+        return "stelae tables lists what the warehouse has" if names else "the warehouse has no tables"
+
+
+class Table:
+    """One table: its definition as it was when the table was opened, and its snapshots as they are now."""
+
+    def __init__(self, name: TableName, storage: Storage, schemas: Mapping[int, TableSchema]) -> None:
+        self.name = name
+        self.storage = storage
+        """Rooted in the table's folder."""
+        self.schemas = dict(schemas)
+        """All versions of the definition, by schema id."""
+        self.schema = schemas[max(schemas)]
+        """The newest version."""
+        self.snapshots = TableSnapshots(storage, str(name))
+
+    @property
+    def url(self) -> str:
+        return self.storage.url
+
+    def schema_at(self, schema_id: int) -> TableSchema:
+        """One version of the definition, also one that came after the table was opened. NotFound when there is none."""
+        if schema_id not in self.schemas:
+            self.schemas[schema_id] = read_schema(self.storage, schema_id)
+        return self.schemas[schema_id]
+
+    def __repr__(self) -> str:
+        return f"Table({str(self.name)!r}, {self.url!r})"
+
+
+def encode_schema(schema: TableSchema) -> bytes:
+    """The content of a schema file."""
+    return seal_json(schema.encode())
+
+
+def decode_schema(data: bytes, place: str) -> TableSchema:
+    """The schema in the bytes of a schema file. Anything off is CorruptData; `place` names the file."""
+    body = open_sealed_json(data, place)
+    try:
+        return TableSchema.decode(body)
+    except (CorruptData, InvalidRequest) as exc:
+        hint = exc.hint or "a newer version of Stelae may have written it"
+        raise CorruptData(f"the schema cannot be read: {exc.message}", place=place, hint=hint) from exc
+
+
+def read_schema(storage: Storage, schema_id: int) -> TableSchema:
+    """One version of a table's definition; `storage` is rooted in the table's folder."""
+    path = schema_path(schema_id)
+    place = f"{storage.url}/{path}"
+    schema = decode_schema(storage.get(path), place)
+    if schema.id != schema_id:
+        raise CorruptData(f"the file holds schema {schema.id}", place=place)
+    return schema
+
+
+def read_schemas(storage: Storage) -> dict[int, TableSchema]:
+    """All versions of a table's definition by id, in order; none when there is no table."""
+    ids = (parse_schema_path(file.path) for file in storage.list(SCHEMA_FOLDER))
+    return {schema_id: read_schema(storage, schema_id) for schema_id in sorted(i for i in ids if i is not None)}
