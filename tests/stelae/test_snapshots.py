@@ -26,8 +26,9 @@ from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, 
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, encode_snapshot
 from stelae.paths import floor_path, snapshot_path, sst_path
 from stelae.snapshots import TableSnapshots, check_floor
-from stelae.storage import LocalStorage, MemoryStorage, Storage, exists
+from stelae.storage import LocalStorage, MemoryStorage, Storage, exists, open_storage
 from tests.faults import FaultyStorage
+from tests.s3 import running
 
 TABLE = "shop.users"
 HOUR = 3600
@@ -210,6 +211,15 @@ def test_a_commit_that_cannot_be_looked_at_can_be_repeated(storage: FaultyStorag
         snapshots.commit(snapshot)
     assert snapshots.commit(snapshot) == snapshot
     assert snapshots.latest_id() == 1
+
+
+def test_a_commit_on_s3_whose_answer_gets_lost_counts_once() -> None:
+    with running() as s3:
+        snapshots = TableSnapshots(open_storage("s3://bucket/shop.db/users", **s3.options), TABLE)
+        snapshot = next_snapshot(None, upload(snapshots.storage))
+        s3.lost_answers = 1
+        assert snapshots.commit(snapshot) == snapshot
+        assert snapshots.retained() == (snapshot,)
 
 
 def test_a_lost_answer_to_a_commit_that_lost_the_race(storage: FaultyStorage, snapshots: TableSnapshots) -> None:

@@ -1,7 +1,8 @@
 """Goal: all storages keep the same promises, put-if-absent above all; nothing half-written is ever seen.
 
-Method: one suite over every storage (object stores through obstore's MemoryStore); races of threads and processes; a
-writer killed at each of its system calls; errors of the operating system planted where they occur.
+Method: one suite over every storage (object stores through obstore's MemoryStore and a small S3 behind HTTP); races
+of threads and processes; a writer killed at each of its system calls; errors of the operating system planted where
+they occur.
 """
 
 from __future__ import annotations
@@ -34,13 +35,21 @@ from stelae.storage import (
     open_storage,
 )
 from tests.faults import FaultyStorage
+from tests.s3 import Store, running
 
 ODD_NAMES = ["dt=a%2Fb/x", "dt=%C3%A9/x", "dt=/x", "dt=./x", "a~b/.c/d e", "plain"]
 
 
-@pytest.fixture(params=["local", "memory", "object", "view", "local view"])
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Store]:
+    with running() as store:
+        yield store
+
+
+@pytest.fixture(params=["local", "memory", "object", "s3", "view", "local view"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     made: dict[str, Callable[[], Storage]] = {
+        "s3": lambda: s3_storage(request.getfixturevalue("s3")),
         "local": lambda: LocalStorage(tmp_path / "root"),
         "memory": MemoryStorage,
         "object": lambda: ObjectStorage("memory://", store=obstore.store.MemoryStore()),
@@ -53,6 +62,13 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 @pytest.fixture
 def local(tmp_path: Path) -> LocalStorage:
     return LocalStorage(tmp_path / "root")
+
+
+def s3_storage(store: Store) -> Storage:
+    """An empty place in the S3 of these tests."""
+    store.objects.clear()
+    store.requests.clear()
+    return open_storage("s3://bucket/some/prefix", **store.options)
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -502,9 +518,38 @@ def test_one_of_several_processes_wins_each_name(local: LocalStorage) -> None:
 # An object store
 
 
-def test_large_files_go_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_on_s3(s3: Store) -> None:
+    s3_storage(s3).put_if_absent("dt=a%2Fb/x y", b"")
+    assert list(s3.objects) == ["some/prefix/dt=a%2Fb/x y"]
+
+
+def test_a_poll_on_s3_is_one_request(s3: Store) -> None:
+    storage = s3_storage(s3)
+    assert not exists(storage, "snapshot/snapshot-1.json")
+    assert s3.requests == ["HEAD /bucket/some/prefix/snapshot/snapshot-1.json"]
+
+
+def test_lost_answers_on_s3(s3: Store, tmp_path: Path) -> None:
+    """obstore sends a put again when its answer got lost, and is told that the name is taken."""
+    storage = s3_storage(s3)
+    s3.lost_answers = 1
+    with pytest.raises(AlreadyExists):
+        storage.put_if_absent("snapshot/snapshot-1.json", b"x")  # snapshots.py reads it again and finds its own build
+    s3.lost_answers = 1
+    storage.upload(write(tmp_path / "x", b"x"), "bucket-0/sst-1.sst")
+    assert storage.get("bucket-0/sst-1.sst") == b"x"
+
+
+def test_an_s3_storage_works_in_another_process(s3: Store) -> None:
+    storage = s3_storage(s3)
+    storage.put_if_absent("a", b"x")
+    assert pickle.loads(pickle.dumps(StorageView(storage, "b").storage)).get("a") == b"x"
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_large_files_go_up_in_parts(s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(stelae.storage, "SINGLE_PUT_BYTES", 1000)
-    storage = ObjectStorage("memory:", store=obstore.store.MemoryStore())
+    storage = s3_storage(s3) if kind == "s3" else ObjectStorage("memory:", store=obstore.store.MemoryStore())
     data = os.urandom(12 << 20)
     source = write(tmp_path / "x", data)
     storage.upload(source, "x")
