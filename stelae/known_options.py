@@ -18,12 +18,32 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "Merge engines",
-        "only the merge engine deduplicate works, with deletes that delete and keys that are never null",
+        "only the merge engine deduplicate works",
         """
         aggregation.remove-record-on-delete=false partial-update.remove-record-on-delete=false
         partial-update.remove-record-on-sequence-group fields.default-aggregate-function
-        sequence.snapshot-ordering=false sequence.auto-padding primary-key.nullable=false upsert-key
-        table.merge-engine.versioned.ver-column table.delete.behavior=allow write.sequence-number-init-mode
+        table.merge-engine.versioned.ver-column
+        """,
+    ),
+    (
+        "Deletes",
+        "a delete removes its row, or is dropped with 'ignore-delete'",
+        """
+        table.delete.behavior=allow sink.ignore-delete=false
+        """,
+    ),
+    (
+        "Order of records",
+        "records are ordered by 'sequence.field', and then by the order of the input",
+        """
+        sequence.snapshot-ordering=false sequence.auto-padding write.sequence-number-init-mode
+        """,
+    ),
+    (
+        "Keys",
+        "a table has one primary key, and it is never null",
+        """
+        primary-key.nullable=false upsert-key
         """,
     ),
     (
@@ -267,7 +287,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
         "Flink sinks",
         "tables are written by Spark builds",
         """
-        sink.parallelism sink.ignore-delete sink.bucket-shuffle sink.distribution-mode sink.committer-cpu
+        sink.parallelism sink.bucket-shuffle sink.distribution-mode sink.committer-cpu
         sink.committer-memory sink.committer-operator-chaining sink.coordinator-commit.enabled=false
         sink.cross-partition.managed-memory sink.key-only-deletes.enabled=false sink.managed.writer-buffer-memory
         sink.operator-uid.suffix sink.savepoint.auto-tag=false sink.use-managed-memory-allocator sink.writer-cpu

@@ -99,7 +99,7 @@ def _choice(*values: str, not_yet: tuple[str, ...] = ()) -> Kind:
         if value in values:
             return value
         if value in not_yet:
-            raise ValueError(f"known, but this version does not apply it yet; it applies {', '.join(values)}")
+            raise ValueError("known, but this version does not apply it yet")
         near = difflib.get_close_matches(value, (*values, *not_yet), n=1)
         raise ValueError(f"expected {' or '.join(values)}" + (f"; did you mean {near[0]}?" if near else ""))
 
@@ -170,7 +170,7 @@ class Option:
                 return self.kind.parse(text.strip())
             except ValueError as exc:
                 raise InvalidRequest(
-                    f"option {spelling!r} cannot be {text!r}: {exc}", place=place, hint=self.consequence
+                    f"option {spelling!r} cannot be {text!r}: {exc}", place=place, hint=f"values: {self.kind.name}"
                 ) from None
         if _plain(text) not in self.accepted:
             accepted = " or ".join(repr(value) for value in self.accepted)
@@ -359,8 +359,12 @@ def check_options_have_effect(options: TableOptions) -> None:
             place="option sequence.field.sort-order",
             hint="name the columns that order the records in 'sequence.field'",
         )
-    for name in ("dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets"):
-        if name in options.given and options.bucket is not None:
+    default = TableOptions()
+    for name, attribute in (
+        ("dynamic-bucket.target-row-num", "dynamic_bucket_target_row_num"),
+        ("dynamic-bucket.max-buckets", "dynamic_bucket_max_buckets"),
+    ):
+        if options.bucket is not None and getattr(options, attribute) != getattr(default, attribute):
             raise InvalidRequest(
                 f"option {name!r} has no effect with 'bucket' = '{options.bucket}'",
                 place=f"option {name}",
@@ -452,7 +456,7 @@ def nearest_name(spelling: str) -> str | None:
     if spelling.startswith("fields.") and spelling.count(".") > 1:
         column = spelling.removeprefix("fields.").rpartition(".")[0]
         candidates += [re.sub(r"<columns?>", lambda _: column, pattern.template) for pattern in PATTERNS]
-    near = difflib.get_close_matches(spelling.strip().lower(), candidates, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(_plain(spelling), candidates, n=1, cutoff=0.7)
     return near[0] if near else None
 
 
@@ -464,9 +468,9 @@ _INTRODUCTION = """\
 <!-- Printed by `python -m stelae.options > docs/options.md`: change stelae/options.py, then print it again. -->
 
 Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'value')` in [CREATE TABLE](sql.md). Their
-names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. An unknown
-option is an error that suggests the nearest name. An option that is known but not applied by this version is an error
-too, and so is one that another option leaves without effect: nothing is ignored silently.
+names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. An
+unknown option is an error that suggests the nearest name. An option that is known but not applied by this version is an
+error too, and so is one that another option leaves without effect: nothing is ignored silently.
 
 ## Options that work
 
