@@ -38,7 +38,7 @@ _NUMBER = r"(0|[1-9][0-9]{0,18})"
 _SCHEMA = re.compile(rf"schema/schema-{_NUMBER}\.json")
 _SNAPSHOT = re.compile(rf"snapshot/snapshot-{_NUMBER}\.json")
 _FLOOR = re.compile(rf"snapshot/floor-{_NUMBER}\.json")
-_UUID = r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"
+_UUID = r"[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SST = re.compile(rf"(?:(.+)/)?bucket-{_NUMBER}/sst-({_UUID})\.sst")
 _UUID_ONLY = re.compile(_UUID)
 

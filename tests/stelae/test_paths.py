@@ -141,6 +141,7 @@ def test_not_a_snapshot_path(path: str) -> None:
         f"bucket-0/sst-{UUID.upper()}.sst",
         f"bucket-0/sst-{UUID}.sst.tmp",
         f"bucket-0/{UUID}.sst",
+        f"bucket-0/sst-{DASHED[:18]}{DASHED[19:]}.sst",
         f"dt=%2f/bucket-0/sst-{UUID}.sst",
         f"dt=%C3/bucket-0/sst-{UUID}.sst",
         f"dt=é/bucket-0/sst-{UUID}.sst",
