@@ -38,8 +38,8 @@ FOLDERS = [
 ]
 """Columns, values, folder on disk. Changing one is a format decision."""
 
-NAMES = st.text(min_size=1, max_size=20)
-PARTITIONS = st.lists(st.tuples(NAMES, st.text(max_size=20)), max_size=4)
+NAMES = st.text(min_size=1, max_size=8)
+PARTITIONS = st.lists(st.tuples(NAMES, st.text(max_size=8)), max_size=4)
 
 
 @pytest.mark.parametrize(("columns", "values", "folder"), FOLDERS)
