@@ -1,8 +1,8 @@
 """Spark jobs that build tables.
 
-    from builder import build, read
-    snapshot = build(spark, warehouse, "shop.users", frame)
-    frame = read(spark, warehouse, "shop.users")
+from builder import build, read
+snapshot = build(spark, warehouse, "shop.users", frame)
+frame = read(spark, warehouse, "shop.users")
 """
 
 from __future__ import annotations

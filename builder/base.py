@@ -37,7 +37,9 @@ class BucketRead:
     """Paths below the table folder, oldest sorted run first."""
 
 
-def stored_rows(spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]) -> DataFrame:
+def stored_rows(
+    spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]
+) -> DataFrame:
     """All stored rows of the partitions, tombstones included: the table's columns and `__stelae_hidden`."""
     reads = [
         BucketRead(partition.values, tuple(files_of(bucket)))
@@ -90,7 +92,10 @@ class _BucketReader:
         keys = KeyCodec(self.schema.key_columns)
         rows = RowReader(self.table.schemas, self.schema)
         partition = [
-            pa.scalar(value_codec(column).to_python(value_codec(column).from_json(value, column.name)), arrow_type(column.type))
+            pa.scalar(
+                value_codec(column).to_python(value_codec(column).from_json(value, column.name)),
+                arrow_type(column.type),
+            )
             for column, value in zip(self.schema.partition_columns, read.partition_values, strict=True)
         ]
         folder = Path(tempfile.mkdtemp(prefix="stelae-read-"))

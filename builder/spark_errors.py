@@ -1,9 +1,8 @@
 """Spark's errors, translated where they enter.
 
-Checks of rows run inside Spark expressions and workers. They raise with a message that starts with MARK and holds a problem
-as JSON; Spark wraps it in layers of its own, and here it is found again. What users of Stelae see is the problem, not a stack of
-workers.
-"""
+Checks of rows run inside Spark expressions and workers. They raise with a message that starts with MARK and holds a
+problem as JSON; Spark wraps it in layers of its own, and here it is found again. What users of Stelae see is the
+problem, not a stack of workers."""
 
 from __future__ import annotations
 
@@ -56,9 +55,15 @@ _CONDITIONS: tuple[tuple[re.Pattern[str], type[StelaeError], str], ...] = (
         InvalidRequest,
         "a value of the input does not have the column's type",
     ),
-    (re.compile(r"ARITHMETIC_OVERFLOW|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE"), InvalidRequest, "a number is out of range"),
     (
-        re.compile(r"CANNOT_READ_FILE_FOOTER|is not a Parquet file|FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|Malformed ORC"),
+        re.compile(r"ARITHMETIC_OVERFLOW|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE"),
+        InvalidRequest,
+        "a number is out of range",
+    ),
+    (
+        re.compile(
+            r"CANNOT_READ_FILE_FOOTER|is not a Parquet file|FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|Malformed ORC"
+        ),
         InvalidRequest,
         "the input can't be read in this format: check --format and the file",
     ),

@@ -5,20 +5,18 @@
       → tombstones dropped or kept → rows encoded → SST → looked up in → stored under a new name
       → one report a bucket
 
-A task that is tried again writes files with new names. Only files in the reports that the driver collects are committed.
-"""
+A task that is tried again writes files with new names. Only files in the reports that the driver collects are
+committed."""
 
 from __future__ import annotations
 
 import gc
 import random
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -188,7 +186,7 @@ class _SlotWriter:
         self.slot = slot
         self._spec = spec
         self._started = time.monotonic()
-        self._folder = _scratch_folder(spec.storage)
+        self._folder = spec.storage.scratch_folder()
         self._file = self._folder / "rows.sst"
         self._sst = SstWriter(self._file, spec.compression)
         self._keys = KeyCodec(spec.schema.key_columns)
@@ -277,12 +275,6 @@ class _SlotWriter:
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._started, 3)
-
-
-def _scratch_folder(storage: Storage) -> Path:
-    """A new folder for files under way: inside a local warehouse, so that storing them is a rename."""
-    inside = storage.scratch_folder()
-    return Path(tempfile.mkdtemp(prefix="stelae-write-", dir=inside))
 
 
 def _freeze_imports() -> None:

@@ -148,7 +148,7 @@ class BucketFunction:
         raise InvalidRequest(f"the bucket key has columns {names}, but {len(values)} values were given") from exc
 
 
-def spark_bucket_expression(columns: Sequence[Column], count: int) -> str:
+def spark_bucket_expression(columns: Sequence[Column], count: int | str) -> str:
     """The bucket as Spark SQL computes it, an INT; the DataFrame's columns must have the declared types."""
     names = ", ".join(quote_name(column.name) for column in columns)
     return f"CAST(pmod(xxhash64({names}), {count}) AS INT)"

@@ -4,8 +4,8 @@
              → each bucket: a tablet in a folder of its own
              → SnapshotReader
 
-Nothing here touches the reader that is serving: a failure leaves it as it is. Buckets whose files did not change share the
-tablets of the reader before, so that opening costs what the change costs.
+Nothing here touches the reader that is serving: a failure leaves it as it is. Buckets whose files did not change
+share the tablets of the reader before, so that opening costs what the change costs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, NotFound, Unavailable
@@ -38,11 +39,13 @@ def open_snapshot(
     *,
     previous: SnapshotReader | None = None,
     threads: int = LOAD_THREADS,
+    stop: Event | None = None,
 ) -> SnapshotReader:
     """Open a snapshot below `folder`, which the tablets own from then on and clean up when they are let go.
 
-    `previous` is a reader of the same table whose tablets may be shared. Raises CorruptData when a file is not what the manifest
-    says and Unavailable when it can't be fetched; then nothing is left behind.
+    `previous` is a reader of the same table whose tablets may be shared. Raises CorruptData when a file is not what
+    the manifest says and Unavailable when it can't be fetched; then nothing is left behind. Setting `stop` from another
+    thread gives up between two files.
     """
     reader = TableReader(table.schema, table.schemas)
     shared = _tablets_by_files(previous)
@@ -55,7 +58,7 @@ def open_snapshot(
         with _ordered_pool(threads) as pool:
             wanted = [bucket for p in snapshot.partitions for bucket in p.buckets if bucket.files]
             fetched = {
-                id(bucket): [pool.submit(_fetch, table.storage, file, incoming) for file in bucket.files]
+                id(bucket): [pool.submit(_fetch, table.storage, file, incoming, stop) for file in bucket.files]
                 for bucket in wanted
                 if _paths(bucket) not in shared
             }
@@ -91,7 +94,9 @@ def latest_snapshot(table: Table) -> Snapshot:
     number = table.snapshots.latest_id()
     if number is None:
         raise Unavailable(
-            f"table {table.name} has no snapshot yet", place=str(table.name), hint=f"build it: stelae build {table.name}"
+            f"table {table.name} has no snapshot yet",
+            place=str(table.name),
+            hint=f"build it: stelae build {table.name}",
         )
     return table.snapshots.read(number)
 
@@ -101,7 +106,9 @@ def verify_file(storage: Storage, file: DataFile, scratch: Path) -> Path:
     return _fetch(storage, file, scratch)
 
 
-def _fetch(storage: Storage, file: DataFile, incoming: Path) -> Path:
+def _fetch(storage: Storage, file: DataFile, incoming: Path, stop: Event | None = None) -> Path:
+    if stop is not None and stop.is_set():
+        raise Unavailable("loading was given up", place=file.path)
     local = storage.local_path(file.path)
     try:
         if local is None:

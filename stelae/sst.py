@@ -3,9 +3,9 @@
     SstWriter   rows of one bucket in key order  →  one immutable sorted file
     Tablet      the sorted files of one bucket   →  get, multi_get, scan
 
-A tablet is a RocksDB of its own, made in a folder of its own from hard links or copies of a bucket's files. The files are
-ingested, not copied row by row: opening costs milliseconds, whatever the size. RocksDB numbers the ingested files inside its
-own manifest and never writes to them, so a hard link to the warehouse is safe (tested).
+A tablet is a RocksDB of its own, made in a folder of its own from hard links or copies of a bucket's files. The files
+are ingested, not copied row by row: opening costs milliseconds, whatever the size. RocksDB numbers the ingested files
+inside its own manifest and never writes to them, so a hard link to the warehouse is safe (tested).
 
 Files are block-based tables with full Bloom filters of 10 bits a key (about 1 % false positives: a miss costs no disk
 read) and a hash index inside each block.
@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import rocksdict
 
@@ -38,6 +39,9 @@ _COMPRESSION = {
 }
 
 
+KeyBytes = bytes
+
+
 @dataclass(frozen=True, slots=True)
 class SstInfo:
     """What a finished file is."""
@@ -45,8 +49,8 @@ class SstInfo:
     rows: int
     bytes: int
     checksum: str
-    first_key: bytes
-    last_key: bytes
+    first_key: KeyBytes
+    last_key: KeyBytes
 
 
 class SstWriter:
@@ -121,9 +125,8 @@ class Tablet:
     def open(cls, directory: Path, files: Sequence[Path], cache: BlockCache | None = None) -> Tablet:
         """Make a RocksDB in `directory` (which must not exist) that holds `files`, oldest sorted run first.
 
-        The files stay as they are: each is hard-linked, or copied where links are refused. Where runs overlap, the newer
-        one answers. Raises CorruptData for a file that RocksDB can't read.
-        """
+        The files stay as they are: each is hard-linked, or copied where links are refused. Where runs overlap, the
+        newer one answers. Raises CorruptData for a file that RocksDB can't read. """
         staging = directory.with_name(directory.name + ".incoming")
         staging.mkdir(parents=True)
         options = _options(_table_options(cache), "lz4")
@@ -152,7 +155,7 @@ class Tablet:
 
     def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
         """The rows of many keys, aligned with them; None where a key is not there."""
-        return self._db.get(keys)  # type: ignore[no-any-return]
+        return cast("list[bytes | None]", self._db.get(cast("list[Any]", keys)))
 
     def scan(self, lower: bytes = b"", upper: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Keys and rows with `lower <= key < upper` in key order; no `upper`: to the end."""

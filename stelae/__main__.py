@@ -1,0 +1,5 @@
+"""`python -m stelae`: the command line."""
+
+from stelae.cli import main
+
+main()

@@ -1,0 +1,127 @@
+"""Goal: sorted files hold what was written, tablets answer from them, and the files are never touched.
+
+Method: small files through the real RocksDB; a dict as the model; every kind of damage to a file.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from pathlib import Path
+
+import pytest
+
+from stelae.checksum import file_checksum
+from stelae.errors import CorruptData, InvalidRequest, StelaeError
+from stelae.sst import BlockCache, SstInfo, SstWriter, Tablet, read_file
+
+
+def write_file(path: Path, rows: dict[bytes, bytes], compression: str = "lz4") -> SstInfo:
+    writer = SstWriter(path, compression)
+    writer.write(sorted(rows), [rows[key] for key in sorted(rows)])
+    return writer.finish()
+
+
+def some_rows(count: int, seed: int = 7) -> dict[bytes, bytes]:
+    source = random.Random(seed)
+    return {source.randbytes(source.randrange(1, 20)): source.randbytes(source.randrange(60)) for _ in range(count)}
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
+def test_a_file_is_described_as_it_is(tmp_path: Path, compression: str) -> None:
+    rows = some_rows(1000)
+    path = tmp_path / "a.sst"
+    info = write_file(path, rows, compression)
+    assert info == SstInfo(len(rows), path.stat().st_size, file_checksum(path), min(rows), max(rows))
+    assert dict(read_file(path)) == rows
+    assert [key for key, _ in read_file(path)] == sorted(rows)
+
+
+def test_keys_must_ascend_also_between_calls(tmp_path: Path) -> None:
+    writer = SstWriter(tmp_path / "a.sst")
+    writer.write([b"a", b"c"], [b"1", b"3"])
+    for key in (b"b", b"c"):
+        with pytest.raises(CorruptData, match="ascending"):
+            writer.write([key], [b""])
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
+    writer = SstWriter(tmp_path / "a.sst")
+    writer.write([], [])
+    with pytest.raises(InvalidRequest, match="at least one row"):
+        writer.finish()
+
+
+def test_a_tablet_answers_like_a_dict(tmp_path: Path) -> None:
+    rows = some_rows(3000)
+    write_file(tmp_path / "a.sst", rows)
+    tablet = Tablet.open(tmp_path / "db", [tmp_path / "a.sst"], BlockCache(1 << 20))
+    keys = [*random.Random(1).sample(sorted(rows), 500), b"", b"\xff" * 30, b"missing"]
+    assert [tablet.get(key) for key in keys] == [rows.get(key) for key in keys]
+    assert tablet.multi_get(keys) == [rows.get(key) for key in keys]
+    assert tablet.multi_get([]) == []
+    ordered = sorted(rows)
+    lower, upper = ordered[100], ordered[200]
+    assert [key for key, _ in tablet.scan(lower, upper)] == ordered[100:200]
+    assert dict(tablet.scan()) == rows
+
+
+def test_the_newer_run_wins_and_no_file_changes(tmp_path: Path) -> None:
+    """RocksDB numbers overlapping files; were the number written into the file, the warehouse's copy would change."""
+    old = {b"a": b"1", b"b": b"1", b"d": b"1"}
+    new = {b"b": b"2", b"c": b"2"}
+    files = []
+    for number, rows in enumerate((old, new)):
+        files.append(tmp_path / f"{number}.sst")
+        write_file(files[-1], rows)
+    before = [file_checksum(file) for file in files]
+    tablet = Tablet.open(tmp_path / "db", files)
+    assert dict(tablet.scan()) == {**old, **new}
+    assert tablet.get(b"b") == b"2"
+    assert [file_checksum(file) for file in files] == before
+    tablet.close()
+    assert [file_checksum(file) for file in files] == before
+
+
+def test_a_tablet_cleans_up_when_nobody_holds_it(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.sst", {b"a": b"1"})
+    tablet = Tablet.open(tmp_path / "db", [tmp_path / "a.sst"])
+    get = tablet.get
+    assert get(b"a") == b"1"
+    del tablet, get
+    gc.collect()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.sst"]
+
+
+def test_a_tablet_without_files_is_empty(tmp_path: Path) -> None:
+    tablet = Tablet.open(tmp_path / "db", [])
+    assert tablet.get(b"a") is None
+    assert list(tablet.scan()) == []
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    """The checksum of the file is what notices damage; RocksDB alone must at least never answer wrongly."""
+    rows = some_rows(200)
+    path = tmp_path / "a.sst"
+    info = write_file(path, rows, "none")
+    whole = path.read_bytes()
+    for length in range(0, len(whole), max(1, len(whole) // 40)):
+        path.write_bytes(whole[:length])
+        assert file_checksum(path) != info.checksum
+        with pytest.raises(StelaeError):
+            Tablet.open(tmp_path / f"db{length}", [path])
+
+
+def test_damaged_blocks_never_give_wrong_rows(tmp_path: Path) -> None:
+    rows = some_rows(400)
+    path = tmp_path / "a.sst"
+    write_file(path, rows, "none")
+    whole = bytearray(path.read_bytes())
+    for position in range(0, len(whole), max(1, len(whole) // 60)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x40
+        path.write_bytes(damaged)
+        try:
+            assert all(rows.get(key) == row for key, row in read_file(path))
+        except StelaeError:
+            pass
