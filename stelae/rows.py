@@ -1,0 +1,521 @@
+"""Row codec, version 1: the value columns of one row as one string of bytes.
+
+docs/format.md#rows is the contract; `stelae/cells.py` has the bytes of each type.
+
+    | schema id u16 | flags u8 | nulls, a bit a column | fixed fields | length u32 ... | variable bytes |
+    |<------------------ header -------------------->|
+    |<----------------------- head, of one width for all rows --------------------->|
+
+Little-endian, so that numpy views the heads of a batch as one array of records, and struct one head. A row keeps the id
+of the schema that it was written with; `RowReader` reads rows of every version of a table's schema as rows of one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from stelae.arrow import Values, arrow_type, conform, from_variable
+from stelae.cells import FAILURES, Fields, FixedCell
+from stelae.cursor import Cursor, Mask, join, nulls_of
+from stelae.errors import CorruptData, InvalidRequest
+from stelae.types import INTEGERS, Array, Binary, DataType, Decimal, Double, Float, Map, Row
+from stelae.values import as_is, value_codec
+
+if TYPE_CHECKING:
+    from stelae.schema import Column, TableSchema
+
+SCHEMA_ID = struct.Struct("<H")  # On disk. Never change.
+HIDDEN = 0x01  # On disk. Never renumber.
+"""Flag of a tombstone: stored for later merges, never shown."""
+HEADER: list[tuple[str, np.dtype[Any]]] = [
+    ("schema_id", np.dtype("<u2")),
+    ("flags", np.dtype("u1")),
+]  # On disk. Never change.
+FLAGS_AT = 2
+NULLS_AT = 3
+
+MAX_SCHEMA_ID = 0xFFFF
+
+CACHED_DECODERS = 256
+"""Compiled projections kept by a codec: requests name few different sets of columns."""
+
+Decoder: TypeAlias = Callable[[bytes], Any]
+
+
+class RowCodec:
+    """Encodes rows of one schema, and decodes rows that have its id.
+
+    Columns are the schema's value columns, in their order. A value that its column cannot hold, or a null in a NOT NULL
+    column (a tombstone may have them), raises InvalidRequest naming the column; bytes that are no row of this schema
+    raise CorruptData. Methods for one row and for many agree byte for byte.
+    """
+
+    decode: Callable[[bytes], tuple[Any, ...] | None]
+    """The physical values of all value columns; None if the row is hidden."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        if not 0 <= schema.id <= MAX_SCHEMA_ID:
+            raise InvalidRequest(f"schema id {schema.id} does not fit a row", hint=f"ids end at {MAX_SCHEMA_ID}")
+        self.schema = schema
+        self.columns: tuple[Column, ...] = schema.value_columns
+        self._count = len(self.columns)
+        self._names = [column.name for column in self.columns]
+        self._index_of_id = {column.id: i for i, column in enumerate(self.columns)}
+        null_bytes = (self._count + 7) // 8
+        self._header_size = NULLS_AT + null_bytes
+        self._fields = Fields(
+            [column.type for column in self.columns],
+            head=[*HEADER, ("nulls", np.dtype(("u1", (null_bytes,))))],
+        )
+        self._struct = struct.Struct(f"<{self._header_size}s{self._fields.codes}")
+        self._decoders = lru_cache(CACHED_DECODERS)(self._decoder)
+        self.decode = self.decoder(self._names)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Closures do not pickle, and Spark sends codecs to executors.
+        return RowCodec, (self.schema,)
+
+    # One row.
+
+    def encode(self, values: Sequence[Any], hidden: bool = False) -> bytes:
+        """The row of the physical values of all value columns; None is null."""
+        nulls = 0
+        if None in values:
+            nulls = sum(1 << i for i, value in enumerate(values) if value is None)
+            if not hidden:
+                self._refuse_nulls(values)
+        try:
+            if len(values) != self._count:
+                raise TypeError("another number of values")
+            words, cells = self._fields.dump(values)
+            return b"".join([self._struct.pack(self._header(HIDDEN if hidden else 0, nulls), *words), *cells])
+        except FAILURES as exc:
+            self._refuse(values, exc)
+
+    def decoder(self, columns: Sequence[str]) -> Callable[[bytes], tuple[Any, ...] | None]:
+        """A compiled projection: row bytes to the physical values of these columns; None if the row is hidden."""
+        return self._decoders(tuple(columns), json=False)
+
+    def json_decoder(self, columns: Sequence[str]) -> Callable[[bytes], dict[str, Any] | None]:
+        """The same to a dict that is ready for JSON: the hot path of HTTP."""
+        return self._decoders(tuple(columns), json=True)
+
+    # Many rows.
+
+    def encode_batch(
+        self, columns: Sequence[pa.Array], hidden: Mask | None = None, *, rows: int | None = None
+    ) -> pa.Array:
+        """A BinaryArray of rows. `columns`: one array a value column, of Arrow types that `conform` takes.
+
+        `hidden` marks tombstones. `rows` is the number of rows, needed only for a table without value columns.
+        """
+        records, pieces = self._encode(columns, hidden, rows)
+        width = records.dtype.itemsize
+        heads = from_variable(pa.binary(), np.arange(len(records) + 1) * width, records.view(np.uint8))
+        return join([heads, *pieces])
+
+    def encode_list(
+        self, columns: Sequence[pa.Array], hidden: Mask | None = None, *, rows: int | None = None
+    ) -> list[bytes]:
+        """Like `encode_batch`, as a list: what RocksDB takes."""
+        encoded: list[bytes]
+        if self._fields.variable:
+            encoded = self.encode_batch(columns, hidden, rows=rows).to_numpy(zero_copy_only=False).tolist()
+        else:
+            records, _ = self._encode(columns, hidden, rows)
+            encoded = records.view(np.dtype((np.void, records.dtype.itemsize))).tolist()
+        return encoded
+
+    def decode_batch(self, rows: pa.Array, columns: Sequence[str] | None = None) -> list[pa.Array]:
+        """These value columns (default: all) of many rows, in the types of `arrow_type`; of tombstones, too, as stored.
+
+        A row that is null, as a lookup of a missing key gives it, is null in every column.
+        """
+        wanted = self.columns if columns is None else [self.column(name) for name in columns]
+        return _past_nulls(rows, lambda present: self.decode_columns(present, wanted))
+
+    def hidden_mask(self, rows: pa.Array) -> Mask:
+        """True for every row that is a tombstone."""
+        return hidden_mask(rows)
+
+    # What RowReader needs besides.
+
+    def column(self, name: str) -> Column:
+        """The value column of that name."""
+        column = self.schema.column(name)
+        if column.id not in self._index_of_id:
+            raise InvalidRequest(
+                f"column {name} is part of the primary key, and not in the row",
+                place=name,
+                hint=f"value columns: {', '.join(self._names)}",
+            )
+        return column
+
+    def decode_columns(self, rows: pa.Array, columns: Sequence[Column]) -> list[pa.Array]:
+        """Arrays of columns of this or of a later schema, told by their ids; one that these rows lack is null."""
+        cursor = Cursor.of_rows(rows)
+        records = cursor.take_records(self._fields.dtype)
+        cursor.check(records["schema_id"] == self.schema.id, f"its schema id is not {self.schema.id}")
+        cursor.check(records["flags"] <= HIDDEN, "it has a flag that is not known")
+        nulls = records["nulls"]
+        if self._count % 8:
+            cursor.check(nulls[:, -1] >> (self._count % 8) == 0, "its nulls are more than its columns")
+        valid: list[Mask | None] = []
+        for i in range(self._count):
+            null = nulls[:, i // 8] & np.uint8(1 << (i % 8))
+            valid.append(null == 0 if null.any() else None)
+        indexes = [self._index_of_id.get(column.id) for column in columns]
+        arrays = self._fields.decode(records, cursor, valid, wanted=[i for i in indexes if i is not None])
+        return [
+            pa.nulls(len(records), arrow_type(column.type))
+            if i is None
+            else conform(arrays[i], column.type, column.name)
+            for i, column in zip(indexes, columns, strict=True)
+        ]
+
+    def compile(
+        self,
+        columns: Sequence[Column],
+        json: bool,
+        other_schema: Callable[[int, bytes], Any] | None = None,
+    ) -> Decoder:
+        """A decoder of columns of this or of a later schema; rows of other schema ids go to `other_schema`.
+
+        One unpack takes the header and the fields that are wanted; after a header without flags and nulls, compared as
+        a whole, comes a loop over each kind of column. Generated source would take 3/4 to 4/5 of its time for a row of
+        five columns: not enough for code that nobody can read or step through.
+        """
+        keys: Sequence[Any] = [column.name for column in columns] if json else range(len(columns))
+        template: Any = dict.fromkeys(keys) if json else [None] * len(columns)
+        picks = {self._index_of_id.get(column.id): (key, column) for key, column in zip(keys, columns, strict=True)}
+        codes = f"<{self._header_size}s"
+        slot = 1
+        plain: list[tuple[Any, int, int]] = []  # key, slot among the unpacked, bit among the nulls
+        converted: list[tuple[Any, int, int, Callable[[Any], Any]]] = []
+        for i, fixed in self._fields.fixed:
+            if i not in picks:
+                codes += f"{fixed.width}x"
+                continue
+            key, column = picks[i]
+            convert = _chain(fixed.from_word, _json_converter(column) if json else None)
+            if convert is None:
+                plain.append((key, slot, 1 << i))
+            else:
+                converted.append((key, slot, 1 << i, convert))
+            codes += fixed.code
+            slot += 1
+        variable: list[tuple[Any, int, int, Callable[[Any], Any] | None]] = []
+        for i, cell in self._fields.variable:
+            load = None
+            key = None
+            if i in picks:
+                key, column = picks[i]
+                load = _chain(cell.load, _json_converter(column) if json else None)
+            variable.append((key, slot, 1 << i, load))
+            codes += "I"
+            slot += 1
+
+        unpack = struct.Struct(codes).unpack_from
+        copy = template.copy
+        own_id, count, header_size, head_size = self.schema.id, self._count, self._header_size, self._struct.size
+        usual = self._header(0, 0)
+        plain_usual = [(key, slot) for key, slot, _ in plain]
+        converted_usual = [(key, slot, convert) for key, slot, _, convert in converted]
+        variable_usual = [(key, slot, load) for key, slot, _, load in variable]
+
+        def decode(row: bytes) -> Any:
+            try:
+                fields = unpack(row)
+                if fields[0] != usual:
+                    return decode_unusual(row)
+                out = copy()
+                for key, slot in plain_usual:
+                    out[key] = fields[slot]
+                for key, slot, convert in converted_usual:
+                    out[key] = convert(fields[slot])
+                end = head_size
+                for key, slot, load in variable_usual:
+                    start = end
+                    end += fields[slot]
+                    if load is not None:
+                        out[key] = load(row[start:end])
+            except FAILURES as exc:
+                if len(row) < head_size:
+                    return decode_unusual(row)  # of another schema, or cut
+                raise _corrupt(row, str(exc)) from exc
+            if end != len(row):
+                raise _corrupt(row, f"it has {len(row)} bytes, its fields {end}")
+            return out if json else tuple(out)
+
+        def decode_unusual(row: bytes) -> Any:
+            if len(row) < NULLS_AT:
+                raise _corrupt(row, "it ends within its header")
+            (schema_id,) = SCHEMA_ID.unpack_from(row)
+            if schema_id != own_id:
+                if other_schema is None:
+                    raise _corrupt(row, f"its schema id is {schema_id}, not {own_id}")
+                return other_schema(schema_id, row)
+            flags = row[FLAGS_AT]
+            if flags > HIDDEN:
+                raise _corrupt(row, "it has a flag that is not known")
+            if len(row) < head_size:
+                raise _corrupt(row, f"it has {len(row)} bytes, its head {head_size}")
+            nulls = int.from_bytes(row[NULLS_AT:header_size], "little")
+            if nulls >> count:
+                raise _corrupt(row, "its nulls are more than its columns")
+            fields = unpack(row)
+            out = copy()
+            for key, slot, bit in plain:
+                if not nulls & bit:
+                    out[key] = fields[slot]
+            for key, slot, bit, convert in converted:
+                if not nulls & bit:
+                    out[key] = convert(fields[slot])
+            end = head_size
+            for key, slot, bit, load in variable:
+                start = end
+                end += fields[slot]
+                if load is not None and not nulls & bit:
+                    out[key] = load(row[start:end])
+            if end != len(row):
+                raise _corrupt(row, f"it has {len(row)} bytes, its fields {end}")
+            if flags & HIDDEN:
+                return None
+            return out if json else tuple(out)
+
+        return decode
+
+    def _decoder(self, columns: tuple[str, ...], json: bool) -> Decoder:
+        return self.compile(distinct([self.column(name) for name in columns]), json)
+
+    def _header(self, flags: int, nulls: int) -> bytes:
+        return SCHEMA_ID.pack(self.schema.id) + bytes([flags]) + nulls.to_bytes(self._header_size - NULLS_AT, "little")
+
+    def _encode(
+        self, columns: Sequence[pa.Array], hidden: Mask | None, rows: int | None
+    ) -> tuple[Values, list[pa.Array]]:
+        """The heads as records, and the variable cells, a BinaryArray a column."""
+        if len(columns) != self._count:
+            raise InvalidRequest(
+                f"a row has {self._count} value columns, but {len(columns)} were given",
+                hint=f"value columns: {', '.join(self._names)}",
+            )
+        counts = {len(array) for array in columns}
+        counts |= {len(hidden)} if hidden is not None else set()
+        counts |= {rows} if rows is not None else set()
+        if len(counts) != 1:
+            raise InvalidRequest(f"the columns of a batch have one number of rows, these have {sorted(counts)}")
+        records = np.zeros(counts.pop(), self._fields.dtype)
+        records["schema_id"] = self.schema.id
+        if hidden is not None:
+            records["flags"][hidden] = HIDDEN
+        arrays = []
+        for i, (column, values) in enumerate(zip(self.columns, columns, strict=True)):
+            array = conform(values, column.type, column.name)
+            arrays.append(array)
+            if array.null_count:
+                null = nulls_of(array)
+                if not column.type.nullable and (hidden is None or (null & ~hidden).any()):
+                    raise _null_refused(column)
+                records["nulls"][:, i // 8] |= null.view(np.uint8) << np.uint8(i % 8)
+        return records, self._fields.encode(records, arrays, self._names)
+
+    def _refuse_nulls(self, values: Sequence[Any]) -> None:
+        for column, value in zip(self.columns, values, strict=False):
+            if value is None and not column.type.nullable:
+                raise _null_refused(column)
+
+    def _refuse(self, values: Sequence[Any], exc: Exception) -> NoReturn:
+        if len(values) == self._count:
+            for column, cell, value in zip(self.columns, self._fields.cells, values, strict=True):
+                try:
+                    if isinstance(cell, FixedCell):
+                        struct.pack(cell.codes(1), *cell.words((value,)))
+                    elif value is not None:
+                        cell.dump(value)
+                except FAILURES as cause:
+                    shown = repr(value)
+                    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+                    raise InvalidRequest(
+                        f"{shown} is no value of column {column.name} {column.type.sql_name()}", place=column.name
+                    ) from cause
+        raise InvalidRequest(
+            f"a row has {self._count} value columns, but {len(values)} values were given",
+            hint=f"value columns: {', '.join(self._names)}",
+        ) from exc
+
+
+class RowReader:
+    """Reads rows of every version of a table's schema as rows of one version, `target`.
+
+    Columns are told by their ids: a column that was renamed keeps its values, one that a row does not have yet is null,
+    one that `target` no longer has is left out. The methods are RowCodec's; rows of the target's own id take no detour.
+    """
+
+    decode: Callable[[bytes], tuple[Any, ...] | None]
+    """The physical values of all value columns of `target`; None if the row is hidden."""
+
+    def __init__(self, schemas: Mapping[int, TableSchema], target: TableSchema) -> None:
+        self.schemas = {**schemas, target.id: target}
+        self.target = target
+        self._codec = RowCodec(target)
+        self._codecs = {target.id: self._codec}
+        self._decoders = lru_cache(CACHED_DECODERS)(self._decoder)
+        self.decode = self.decoder([column.name for column in target.value_columns])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RowReader, (self.schemas, self.target)
+
+    def decoder(self, columns: Sequence[str]) -> Callable[[bytes], tuple[Any, ...] | None]:
+        """A compiled projection: row bytes to the physical values of these columns; None if the row is hidden."""
+        return self._decoders(tuple(columns), json=False)
+
+    def json_decoder(self, columns: Sequence[str]) -> Callable[[bytes], dict[str, Any] | None]:
+        """The same to a dict that is ready for JSON: the hot path of HTTP."""
+        return self._decoders(tuple(columns), json=True)
+
+    def decode_batch(self, rows: pa.Array, columns: Sequence[str] | None = None) -> list[pa.Array]:
+        """Like `RowCodec.decode_batch`, for rows of several schema ids."""
+        wanted = self._codec.columns if columns is None else [self._codec.column(name) for name in columns]
+        return _past_nulls(rows, lambda present: self._decode_mixed(present, wanted))
+
+    def hidden_mask(self, rows: pa.Array) -> Mask:
+        """True for every row that is a tombstone."""
+        return hidden_mask(rows)
+
+    def _decode_mixed(self, rows: pa.Array, columns: Sequence[Column]) -> list[pa.Array]:
+        ids = _headers(rows)["schema_id"]
+        if (ids == self.target.id).all():
+            return self._codec.decode_columns(rows, columns)
+        groups = [np.flatnonzero(ids == schema_id) for schema_id in np.unique(ids)]
+        parts = [
+            self._codec_of(int(ids[group[0]])).decode_columns(rows.take(pa.array(group)), columns) for group in groups
+        ]
+        back = pa.array(np.argsort(np.concatenate(groups)))
+        return [pa.concat_arrays(arrays).take(back) for arrays in zip(*parts, strict=True)]
+
+    def _decoder(self, columns: tuple[str, ...], json: bool) -> Decoder:
+        wanted = distinct([self._codec.column(name) for name in columns])
+        others: dict[int, Decoder] = {}
+
+        def other_schema(schema_id: int, row: bytes) -> Any:
+            decode = others.get(schema_id)
+            if decode is None:
+                decode = others[schema_id] = self._codec_of(schema_id).compile(wanted, json)
+            return decode(row)
+
+        return self._codec.compile(wanted, json, other_schema)
+
+    def _codec_of(self, schema_id: int) -> RowCodec:
+        codec = self._codecs.get(schema_id)
+        if codec is None:
+            schema = self.schemas.get(schema_id)
+            if schema is None:
+                known = ", ".join(map(str, sorted(self.schemas)))
+                raise CorruptData(
+                    f"a row has schema id {schema_id}, which is not known",
+                    hint=f"schemas of this table: {known}; a newer one may have to be loaded",
+                )
+            _check_readable(schema, self.target)
+            codec = self._codecs[schema_id] = RowCodec(schema)
+        return codec
+
+
+def hidden_mask(rows: pa.Array) -> Mask:
+    """True for every row (of any schema id) that is a tombstone; a row that is null is none."""
+    present: Mask = np.ones(len(rows), np.bool_) if not rows.null_count else ~nulls_of(rows)
+    mask = np.zeros(len(rows), np.bool_)
+    mask[present] = _headers(conform(rows, Binary(), "row").drop_null())["flags"] & HIDDEN != 0
+    return mask
+
+
+def is_hidden(row: bytes) -> bool:
+    """Whether a row is a tombstone."""
+    if len(row) < NULLS_AT:
+        raise _corrupt(row, "it ends within its header")
+    return row[FLAGS_AT] & HIDDEN != 0
+
+
+def distinct(columns: Sequence[Column]) -> Sequence[Column]:
+    """The columns, if none is named twice."""
+    names = [column.name for column in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"column {name} is named twice", place=name)
+    return columns
+
+
+def _headers(rows: pa.Array) -> Values:
+    return Cursor.of_rows(rows).take_records(np.dtype(HEADER))
+
+
+def _past_nulls(rows: pa.Array, decode: Callable[[pa.Array], list[pa.Array]]) -> list[pa.Array]:
+    """Decodes the rows that are not null, and puts the nulls back."""
+    rows = conform(rows, Binary(), "row")
+    if not rows.null_count:
+        return decode(rows)
+    null = nulls_of(rows)
+    places = pa.array(np.cumsum(~null) - 1, mask=null)
+    return [array.take(places) for array in decode(rows.drop_null())]
+
+
+def _json_converter(column: Column) -> Callable[[Any], Any] | None:
+    convert = value_codec(column).present_to_json
+    return None if convert is as_is else convert
+
+
+def _chain(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    """Both conversions, one after the other; None is no conversion."""
+    if first is None or second is None:
+        return first or second
+    return lambda value: second(first(value))
+
+
+def _check_readable(old: TableSchema, new: TableSchema) -> None:
+    by_id = {column.id: column for column in old.value_columns}
+    for column in new.value_columns:
+        was = by_id.get(column.id)
+        if was is not None and not _holds(column.type, was.type):
+            raise CorruptData(
+                f"column {column.name} was {was.type.sql_name()} in schema {old.id} and is {column.type.sql_name()} in "
+                f"schema {new.id}: its rows cannot be read",
+                place=column.name,
+            )
+
+
+def _holds(new: DataType, old: DataType) -> bool:
+    """Whether every physical value of the old type is one of the new type, and the same one."""
+    if isinstance(new, INTEGERS) and isinstance(old, INTEGERS):
+        return new.bits >= old.bits
+    if isinstance(new, Double) and isinstance(old, Float):
+        return True
+    match new, old:
+        case Decimal(), Decimal():
+            return new.scale == old.scale and new.precision >= old.precision
+        case Array(), Array():
+            return _holds(new.element, old.element)
+        case Map(), Map():
+            return _holds(new.key, old.key) and _holds(new.value, old.value)
+        case Row(), Row():
+            return len(new.fields) == len(old.fields) and all(
+                field.name == was.name and _holds(field.type, was.type)
+                for field, was in zip(new.fields, old.fields, strict=True)
+            )
+    return type(new) is type(old)  # lengths and precisions are limits for new values
+
+
+def _null_refused(column: Column) -> InvalidRequest:
+    return InvalidRequest(
+        f"column {column.name} is null", place=column.name, hint=f"it is {column.type.sql_name()} NOT NULL"
+    )
+
+
+def _corrupt(row: bytes, reason: str) -> CorruptData:
+    shown = row.hex() if len(row) <= 64 else row[:64].hex() + "..."
+    return CorruptData(f"row bytes {shown} do not decode: {reason}")
