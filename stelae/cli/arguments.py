@@ -1,0 +1,88 @@
+"""Arguments and options that commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stelae.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from stelae.manifest import Snapshot
+    from stelae.warehouse import Table, Warehouse
+
+WAREHOUSE_VARIABLE = "STELAE_WAREHOUSE"
+WAREHOUSE_HELP = "Where the tables are: a folder, or a URL such as s3://bucket/path."
+
+WarehouseOption = Annotated[
+    str, typer.Option("-w", "--warehouse", envvar=WAREHOUSE_VARIABLE, metavar="WAREHOUSE", help=WAREHOUSE_HELP)
+]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table; a bare name: database default.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+SnapshotOption = Annotated[
+    int | None, typer.Option("--snapshot", metavar="N", help="Id of the snapshot; the newest unless given.")
+]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def open_warehouse(url: str) -> Warehouse:
+    """The warehouse at a path or URL. A folder that is not there is a mistake, except for `create`, which makes it."""
+    from stelae.storage import LocalStorage
+    from stelae.warehouse import Warehouse
+
+    warehouse = Warehouse(url)
+    if isinstance(warehouse.storage, LocalStorage) and not warehouse.storage.root.is_dir():
+        raise NotFound("there is no warehouse", place=str(warehouse.storage.root), hint="`stelae create` makes one")
+    return warehouse
+
+
+def open_table(warehouse: str, name: str) -> Table:
+    """A table of the warehouse."""
+    return open_warehouse(warehouse).table(name)
+
+
+def read_snapshot(table: Table, snapshot: int | None) -> Snapshot:
+    """A snapshot of the table, the newest unless given."""
+    found = table.snapshots.latest() if snapshot is None else table.snapshots.read(snapshot)
+    if found is None:
+        raise NotFound(
+            f"table {table.name} has no snapshot yet",
+            place=table.url,
+            hint=f"build it: stelae build {table.name} INPUT",
+        )
+    return found
+
+
+def parse_duration(text: str, place: str) -> float:
+    """Seconds of a text such as `90s`, `15m`, `24h`, `7d`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRequest(f"{text!r} is no duration", place=place, hint="a number with s, m, h or d: 90s, 24h, 7d")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_pairs(texts: list[str], place: str) -> dict[str, str]:
+    """`name=value` texts as a mapping. The value may hold more `=`."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidRequest(f"{text!r} is not name=value", place=place)
+        if name in pairs:
+            raise InvalidRequest(f"{name!r} is given twice", place=place)
+        pairs[name] = value
+    return pairs
+
+
+def parse_names(text: str | None, place: str) -> list[str] | None:
+    """Names with commas between them."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InvalidRequest(f"{text!r}: expected names with commas between them", place=place)
+    return names

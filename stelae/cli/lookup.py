@@ -1,0 +1,264 @@
+"""The command `lookup`: rows by key or by prefix, from a server or straight from the files of a warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from stelae.cli import screen
+from stelae.cli.arguments import (
+    WAREHOUSE_HELP,
+    WAREHOUSE_VARIABLE,
+    JsonOption,
+    SnapshotOption,
+    TableArgument,
+    open_table,
+    parse_names,
+    read_snapshot,
+)
+from stelae.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from stelae.client import Client
+    from stelae.manifest import PartitionFiles, Snapshot
+    from stelae.reader import SnapshotReader
+    from stelae.schema import TableSchema
+    from stelae.warehouse import Table
+
+URL_VARIABLE = "STELAE_URL"
+NOT_FOUND = 1
+"""Exit code when there is no such row."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(lookup)
+
+
+def lookup(
+    context: typer.Context,
+    table: TableArgument,
+    key: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="The primary key; a key of one column needs no name."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", envvar=URL_VARIABLE, metavar="URL", help="Ask this tablet server.")
+    ] = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option("-w", "--warehouse", envvar=WAREHOUSE_VARIABLE, metavar="WAREHOUSE", help=WAREHOUSE_HELP),
+    ] = None,
+    columns: Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Print these columns.")] = None,
+    prefix: Annotated[bool, typer.Option("--prefix", help="All rows whose key starts with the given columns.")] = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Most rows of a prefix.")] = 100,
+    snapshot: SnapshotOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Look up a row by its key, or rows by a prefix.
+
+    In files of a warehouse, or at a tablet server. Exit code 1: there is no such row.
+    """
+    wanted = parse_names(columns, "--columns")
+    with ExitStack() as stack:
+        source = _source(context, stack, table, url, warehouse, snapshot)
+        values = key_values(source.schema, key or [], prefix)
+        if prefix:
+            found = source.rows(values, wanted, limit)
+        else:
+            row = source.row(values, wanted)
+            found = Found([] if row.row is None else [row.row], False, row.snapshot)
+    if json:
+        screen.show_json(_json(found, prefix))
+    elif found.rows:
+        screen.show_rows(found.rows)
+    else:
+        screen.note(f"no row of {table} (snapshot {found.snapshot}) has this {'prefix' if prefix else 'key'}")
+    if found.more and not json:
+        screen.note(f"there are more than {limit:,} rows: --limit")
+    if not found.rows:
+        raise typer.Exit(NOT_FOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows as JSON, and where they are from."""
+
+    rows: list[dict[str, Any]]
+    more: bool
+    snapshot: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    row: dict[str, Any] | None
+    snapshot: int
+
+
+class Source(Protocol):
+    """Where rows come from. Keys are physical values by column."""
+
+    @property
+    def schema(self) -> TableSchema: ...
+
+    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow: ...
+
+    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found: ...
+
+
+def key_values(schema: TableSchema, texts: Sequence[str], prefix: bool) -> dict[str, Any]:
+    """Physical values of a key from the texts of a command line."""
+    from stelae.values import value_codec
+
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and name in schema.by_name) and len(schema.primary_key) == 1 and len(texts) == 1:
+            name, value = schema.primary_key[0], text
+        elif not equals:
+            raise InvalidRequest(f"{text!r} is not column=value", place=text, hint=_key_hint(schema))
+        if name not in schema.primary_key:
+            known = "is not a column of the primary key" if name in schema.by_name else "is no column of the table"
+            raise InvalidRequest(f"{name!r} {known}", place=name, hint=_key_hint(schema))
+        if name in pairs:
+            raise InvalidRequest(f"{name!r} is given twice", place=name)
+        pairs[name] = value
+    missing = [name for name in schema.primary_key if name not in pairs]
+    if missing and not prefix:
+        raise InvalidRequest(
+            f"the key lacks {', '.join(missing)}",
+            place=", ".join(missing),
+            hint=f"{_key_hint(schema)}; some of it: --prefix",
+        )
+    return {name: value_codec(schema.by_name[name]).from_text(text, name) for name, text in pairs.items()}
+
+
+def narrowed(table: Table, snapshot: Snapshot, key: Mapping[str, Any]) -> Snapshot:
+    """The snapshot with only those files that rows of this key, or prefix, can be in: no others are opened."""
+    from stelae.buckets import BucketFunction
+    from stelae.values import value_codec
+
+    schema = table.schema
+    given = {
+        column.name: value_codec(column).to_json(key[column.name])
+        for column in schema.partition_columns
+        if column.name in key
+    }
+
+    def kept(partition: PartitionFiles) -> PartitionFiles:
+        values = dict(zip(schema.partition_keys, partition.values, strict=True))
+        buckets = range(partition.bucket_count)
+        if any(values[name] != value for name, value in given.items()):
+            buckets = range(0)
+        elif all(column.name in key for column in schema.bucket_columns):
+            function = BucketFunction(schema.bucket_columns)
+            only = function.bucket([key[column.name] for column in schema.bucket_columns], partition.bucket_count)
+            buckets = range(only, only + 1)
+        return replace(
+            partition, buckets=tuple(b if b.bucket in buckets else replace(b, files=()) for b in partition.buckets)
+        )
+
+    return replace(snapshot, partitions=tuple(map(kept, snapshot.partitions)))
+
+
+class WarehouseSource:
+    """Opens the files of a snapshot in a scratch folder: those that the key can be in."""
+
+    def __init__(self, stack: ExitStack, warehouse: str, table: str, snapshot: int | None) -> None:
+        self._stack = stack
+        self._table = open_table(warehouse, table)
+        self._snapshot = read_snapshot(self._table, snapshot)
+        self.schema = self._table.schema
+
+    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
+        reader = self._open(key)
+        values = tuple(key[name] for name in self.schema.primary_key)
+        return FoundRow(reader.lookup(values, reader.table.shape(columns)), self._snapshot.id)
+
+    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
+        from stelae.values import value_codec
+
+        reader = self._open(prefix)
+        as_json = {name: value_codec(self.schema.by_name[name]).to_json(value) for name, value in prefix.items()}
+        checked = reader.table.prefix_from_json(as_json)
+        page = reader.prefix_lookup(checked, reader.table.shape(columns), limit)
+        return Found(page.rows, page.next_page_token is not None, self._snapshot.id)
+
+    def _open(self, key: Mapping[str, Any]) -> SnapshotReader:
+        from stelae.loading import open_snapshot
+        from stelae.verify import scratch_folder
+
+        folder: Path = self._stack.enter_context(scratch_folder(self._table.storage))
+        return open_snapshot(self._table, narrowed(self._table, self._snapshot, key), folder)
+
+
+class ServerSource:
+    """Asks a tablet server."""
+
+    def __init__(self, client: Client, table: str, snapshot: int | None) -> None:
+        self._client = client
+        self._table = table
+        self._snapshot = snapshot
+        self.schema = client.describe(table).schema
+
+    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
+        rows = self._client.lookup_many(self._table, [self._python(key)], columns=columns, snapshot=self._snapshot)
+        return FoundRow(None if rows[0] is None else self._json(rows[0]), rows.snapshot or 0)
+
+    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
+        page = self._client.prefix_lookup(
+            self._table, self._python(prefix), limit=limit, columns=columns, snapshot=self._snapshot
+        )
+        return Found([self._json(row) for row in page.rows], page.next_page_token is not None, page.snapshot)
+
+    def _python(self, key: Mapping[str, Any]) -> dict[str, Any]:
+        from stelae.values import value_codec
+
+        return {name: value_codec(self.schema.by_name[name]).to_python(value) for name, value in key.items()}
+
+    def _json(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        from stelae.values import value_codec
+
+        codecs = {name: value_codec(self.schema.by_name[name]) for name in row}
+        return {name: codec.to_json(codec.from_python(row[name], name)) for name, codec in codecs.items()}
+
+
+def _source(
+    context: typer.Context, stack: ExitStack, table: str, url: str | None, warehouse: str | None, snapshot: int | None
+) -> Source:
+    """The server or the warehouse. What is typed wins over what the environment says."""
+    if url and warehouse:
+        typed = [name for name in ("url", "warehouse") if _is_typed(context, name)]
+        if len(typed) != 1:
+            raise InvalidRequest("give either --url or --warehouse", place="lookup")
+        url, warehouse = (url, None) if typed == ["url"] else (None, warehouse)
+    if url:
+        from stelae.client import Client
+
+        return ServerSource(stack.enter_context(Client(url)), table, snapshot)
+    if warehouse:
+        return WarehouseSource(stack, warehouse, table, snapshot)
+    raise InvalidRequest(
+        "neither a server nor a warehouse is given",
+        place="lookup",
+        hint=f"--url http://localhost:8000, or -w WAREHOUSE; {URL_VARIABLE} and {WAREHOUSE_VARIABLE} do as well",
+    )
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _key_hint(schema: TableSchema) -> str:
+    return "the primary key is " + " ".join(f"{name}=..." for name in schema.primary_key)
+
+
+def _json(found: Found, prefix: bool) -> dict[str, Any]:
+    if prefix:
+        return {"rows": found.rows, "more": found.more, "snapshot": found.snapshot}
+    return {"found": bool(found.rows), "row": found.rows[0] if found.rows else None, "snapshot": found.snapshot}

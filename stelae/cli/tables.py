@@ -1,0 +1,252 @@
+"""Commands about what there is: create, tables, describe, snapshots."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stelae.cli import screen
+from stelae.cli.arguments import JsonOption, SnapshotOption, TableArgument, WarehouseOption, open_table, open_warehouse
+from stelae.errors import AlreadyExists, InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from stelae.manifest import Snapshot
+    from stelae.schema import Column, TableSchema
+    from stelae.warehouse import Table
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(create)
+    app.command()(tables)
+    app.command()(describe)
+    app.command()(snapshots)
+
+
+def create(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File with CREATE TABLE ...; - reads standard input.")],
+    warehouse: WarehouseOption,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a table that exists as it is.")] = False,
+) -> None:
+    """Create a table from SQL."""
+    from stelae.ddl import parse_create_table
+    from stelae.warehouse import Warehouse
+
+    name, schema, says_if_not_exists = parse_create_table(_read_sql(file))
+    try:
+        table = Warehouse(warehouse).create_table((name, schema))
+    except AlreadyExists:
+        if not (if_not_exists or says_if_not_exists):
+            raise
+        screen.say(f"{name} exists already; it was left as it is")
+        return
+    screen.say(f"created {name} in {table.url}")
+
+
+def tables(warehouse: WarehouseOption, json: JsonOption = False) -> None:
+    """List the tables of a warehouse."""
+    store = open_warehouse(warehouse)
+    found = [store.table(name) for name in store.tables()]
+    newest = [(table, table.snapshots.latest()) for table in found]
+    if json:
+        screen.show_json([{"table": str(table.name), "snapshot": _snapshot_json(latest)} for table, latest in newest])
+        return
+    if not newest:
+        screen.note("no tables; create one: stelae create FILE")
+        return
+    screen.show_table(
+        ["table", "snapshot", "rows", "buckets", "size", "built"],
+        [_table_cells(table, latest) for table, latest in newest],
+        right=["snapshot", "rows", "buckets", "size"],
+    )
+
+
+def describe(
+    table: TableArgument, warehouse: WarehouseOption, snapshot: SnapshotOption = None, json: JsonOption = False
+) -> None:
+    """Show the definition and the contents of a table."""
+    found = open_table(warehouse, table)
+    shown = found.snapshots.latest() if snapshot is None else found.snapshots.read(snapshot)
+    if json:
+        screen.show_json(
+            {
+                "table": str(found.name),
+                "url": found.url,
+                "schema": found.schema.encode(),
+                "snapshot": _snapshot_json(shown),
+                "partitions": [] if shown is None else _partitions_json(shown),
+            }
+        )
+        return
+    schema = found.schema
+    screen.show_facts(_definition_facts(found))
+    screen.say("")
+    commented = any(column.comment for column in schema.columns)
+    screen.show_table(
+        ["column", "type", "null", "key", *(["comment"] if commented else [])],
+        [_column_cells(column, schema, commented) for column in schema.columns],
+    )
+    if schema.options.given:
+        screen.say("")
+        screen.show_table(["option", "value"], sorted(map(list, schema.options.given.items())))
+    screen.say("")
+    if shown is None:
+        screen.say(f"no snapshot yet; build one: stelae build {found.name} INPUT")
+    else:
+        screen.show_facts(_snapshot_facts(shown))
+        if schema.partition_keys:
+            screen.say("")
+            _show_partitions(shown, schema)
+
+
+def snapshots(table: TableArgument, warehouse: WarehouseOption, json: JsonOption = False) -> None:
+    """List the snapshots of a table, newest first.
+
+    Those that can be read: expired ones are left out.
+    """
+    found = open_table(warehouse, table)
+    retained = found.snapshots.retained()[::-1]
+    if json:
+        screen.show_json([_snapshot_json(snapshot) for snapshot in retained])
+        return
+    if not retained:
+        screen.note(f"no snapshot yet; build one: stelae build {found.name} INPUT")
+        return
+    screen.show_table(
+        ["snapshot", "kind", "rows", "files", "size", "built"],
+        [
+            [
+                str(snapshot.id),
+                _kind(snapshot),
+                f"{snapshot.totals.visible_rows:,}",
+                f"{snapshot.totals.files:,}",
+                screen.size_text(snapshot.totals.bytes),
+                screen.time_text(snapshot.created_ms),
+            ]
+            for snapshot in retained
+        ],
+        right=["snapshot", "rows", "files", "size"],
+    )
+
+
+def _read_sql(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError as exc:
+        raise NotFound("the file does not exist", place=file) from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidRequest(f"the file can't be read: {exc}", place=file) from exc
+
+
+def _table_cells(table: Table, snapshot: Snapshot | None) -> list[str]:
+    if snapshot is None:
+        return [str(table.name), "-", "-", "-", "-", "not yet"]
+    return [
+        str(table.name),
+        str(snapshot.id),
+        f"{snapshot.totals.visible_rows:,}",
+        f"{_bucket_count(snapshot):,}",
+        screen.size_text(snapshot.totals.bytes),
+        screen.time_text(snapshot.created_ms),
+    ]
+
+
+def _definition_facts(table: Table) -> list[tuple[str, str]]:
+    schema = table.schema
+    facts = [("table", str(table.name)), ("place", table.url)]
+    if schema.comment:
+        facts.append(("comment", schema.comment))
+    facts.append(("primary key", ", ".join(schema.primary_key)))
+    if schema.partition_keys:
+        facts.append(("partitioned by", ", ".join(schema.partition_keys)))
+    facts.append(("bucketed by", ", ".join(column.name for column in schema.bucket_columns)))
+    facts.append(("schema", str(schema.id)))
+    return facts
+
+
+def _column_cells(column: Column, schema: TableSchema, commented: bool) -> list[str]:
+    roles = []
+    if column.name in schema.primary_key:
+        roles.append(f"primary {schema.primary_key.index(column.name) + 1}")
+    if column.name in schema.partition_keys:
+        roles.append("partition")
+    cells = [column.name, column.type.sql_name(), "yes" if column.type.nullable else "no", ", ".join(roles)]
+    return [*cells, column.comment or ""] if commented else cells
+
+
+def _snapshot_facts(snapshot: Snapshot) -> list[tuple[str, str]]:
+    totals = snapshot.totals
+    hidden = f", and {screen.count_text(totals.hidden_rows, 'tombstone')}" if totals.hidden_rows else ""
+    return [
+        ("snapshot", f"{snapshot.id} ({_kind(snapshot)}), built {screen.time_text(snapshot.created_ms)}"),
+        ("rows", f"{totals.visible_rows:,}{hidden}"),
+        ("buckets", f"{_bucket_count(snapshot):,}" + _partition_note(snapshot)),
+        ("files", f"{totals.files:,}, {screen.size_text(totals.bytes)}"),
+        ("built with", ", ".join(f"{name} {version}" for name, version in sorted(snapshot.versions.items()))),
+    ]
+
+
+def _partition_note(snapshot: Snapshot) -> str:
+    count = len(snapshot.partitions)
+    return f" in {screen.count_text(count, 'partition')}" if count and snapshot.partitions[0].values else ""
+
+
+def _show_partitions(snapshot: Snapshot, schema: TableSchema) -> None:
+    screen.show_table(
+        [*schema.partition_keys, "rows", "buckets", "size"],
+        [
+            [
+                *map(screen.value_text, partition.values),
+                f"{partition.totals.visible_rows:,}",
+                f"{partition.bucket_count:,}",
+                screen.size_text(partition.totals.bytes),
+            ]
+            for partition in snapshot.partitions
+        ],
+        right=["rows", "buckets", "size"],
+    )
+
+
+def _kind(snapshot: Snapshot) -> str:
+    to = snapshot.properties.get("rollback.to")
+    return f"rollback to {to}" if snapshot.kind == "rollback" and to else snapshot.kind
+
+
+def _bucket_count(snapshot: Snapshot) -> int:
+    return sum(partition.bucket_count for partition in snapshot.partitions)
+
+
+def _snapshot_json(snapshot: Snapshot | None) -> dict[str, Any] | None:
+    if snapshot is None:
+        return None
+    return {
+        "id": snapshot.id,
+        "kind": snapshot.kind,
+        "schema_id": snapshot.schema_id,
+        "build_id": snapshot.build_id,
+        "created_ms": snapshot.created_ms,
+        "rows": snapshot.totals.visible_rows,
+        "hidden_rows": snapshot.totals.hidden_rows,
+        "buckets": _bucket_count(snapshot),
+        "files": snapshot.totals.files,
+        "bytes": snapshot.totals.bytes,
+        "versions": dict(snapshot.versions),
+        "properties": dict(snapshot.properties),
+    }
+
+
+def _partitions_json(snapshot: Snapshot) -> list[dict[str, Any]]:
+    return [
+        {
+            "values": list(partition.values),
+            "buckets": partition.bucket_count,
+            "rows": partition.totals.visible_rows,
+            "files": partition.totals.files,
+            "bytes": partition.totals.bytes,
+        }
+        for partition in snapshot.partitions
+    ]

@@ -1,0 +1,550 @@
+"""The client: lookups over HTTP, in Python values.
+
+    keys, Python values ──TableView──► JSON ──Connection──► tablet server
+    rows, Python values ◄─TableView─── JSON ◄─Connection─── tablet server
+
+`Connection` speaks HTTP: connections are kept alive, tries repeated, failures made errors of `stelae/errors.py`.
+`TableView` knows a table's schema: values are typed by it (`stelae/values.py`), so a DECIMAL is a `Decimal` and a DATE
+a `date`. It is fetched once a table, and again when an answer does not fit it. docs/client.md tells how to use the
+client, docs/http.md what goes over the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from urllib.parse import urlencode
+
+import httpx
+import orjson
+from httpx_retries import Retry, RetryTransport
+
+from stelae import wire
+from stelae.errors import (
+    PROBLEM_TYPE_PREFIX,
+    InvalidRequest,
+    NotFound,
+    StelaeError,
+    Unavailable,
+    from_problem,
+)
+from stelae.names import TableName
+from stelae.schema import TableSchema
+from stelae.values import as_is, type_codec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row: TypeAlias = dict[str, Any]
+Key: TypeAlias = Any
+"""A mapping of every primary-key column to its value; of a key of one column also the bare value."""
+
+DEFAULT_TIMEOUT_S = 10.0
+DEFAULT_RETRIES = 2
+DEFAULT_BATCH_SIZE = 10_000
+"""Keys of one request: what a tablet server takes unless it is told otherwise."""
+DEFAULT_CONNECTIONS = 16
+DEFAULT_PAGE_SIZE = 1_000
+"""Rows of one request of `prefix_scan`."""
+
+MAX_QUERY_BYTES = 4_000
+"""A longer key goes into a body: servers and proxies bound the length of a URL."""
+
+KEEPALIVE_S = 60.0
+FIRST_BACKOFF_S = 0.05
+MAX_BACKOFF_S = 5.0
+RETRIED_STATUS = (429, 502, 503, 504)
+RETRIED_FAILURES = (httpx.ConnectError, httpx.ConnectTimeout, httpx.NetworkError, httpx.RemoteProtocolError)
+"""Failures of a try that are worth another one at once. Not a read that timed out: the server is busy as it is."""
+
+SNAPSHOT_TRIES = 3
+"""How often a batch of several requests starts again because its snapshot is no longer served."""
+
+
+class Rows(list[Row | None]):
+    """Rows aligned with the keys that were asked for, None where there is no row. A list that knows its snapshot."""
+
+    snapshot: int | None
+    """The snapshot that all rows were read from; None when no key was given."""
+
+    def __init__(self, rows: Sequence[Row | None], snapshot: int | None) -> None:
+        super().__init__(rows)
+        self.snapshot = snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a prefix, in key order."""
+
+    rows: list[Row]
+    next_page_token: str | None
+    """Asks for the rows after these; None when there are no more."""
+    snapshot: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as a server serves it."""
+
+    name: str
+    schema: TableSchema
+    snapshot: int | None
+    """None: the server has no snapshot of it open, because it was not built yet or can't be loaded."""
+    details: Mapping[str, Any]
+    """All that the server says of it, as JSON: docs/http.md."""
+
+
+class Client:
+    """Looks up rows at a tablet server. Safe to share between threads; one a process is enough.
+
+        with Client("http://localhost:8000") as client:
+            client.lookup("shop.users", {"user_id": 42})
+
+    Errors are those of `stelae.errors`. A key that has no row is no error. A server that is out of reach, or says that
+    it is not ready, is asked `retries` times more before Unavailable is raised: all calls can be repeated safely.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retries: int = DEFAULT_RETRIES,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        connections: int = DEFAULT_CONNECTIONS,
+        headers: Mapping[str, str] | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """`url` is the server's, with a path in front of `/v1` if a proxy adds one.
+
+        `timeout_s` bounds each wait: to connect, to send, for an answer. `batch_size` keys go into one request, longer
+        lists are split. At most `connections` are open at a time. `headers` go with every request (`Authorization`,
+        ...). `transport` replaces the network.
+        """
+        if batch_size < 1:
+            raise InvalidRequest(f"batch_size must be at least 1, not {batch_size}", place="batch_size")
+        self._connection = Connection(url, timeout_s, retries, connections, headers or {}, transport)
+        self._batch_size = batch_size
+        self._views: dict[str, TableView] = {}
+
+    @property
+    def url(self) -> str:
+        return self._connection.url
+
+    # Tables
+
+    def tables(self) -> list[TableInfo]:
+        """All tables that the server serves."""
+        answer = self._connection.get(wire.TABLES_PATH)
+        with _reading(answer):
+            return [_table_info(body, answer) for body in answer.body["tables"]]
+
+    def describe(self, table: str) -> TableInfo:
+        """One table: its schema, the snapshot being served, and what else the server says of it."""
+        name = str(TableName.parse(table))
+        answer = self._connection.get(wire.table_path(name))
+        with _reading(answer):
+            info = _table_info(answer.body, answer)
+        self._views[name] = TableView(info.schema)
+        return info
+
+    # Rows
+
+    def lookup(
+        self, table: str, key: Key, *, columns: Sequence[str] | None = None, snapshot: int | None = None
+    ) -> Row | None:
+        """The row of a key, None when there is none.
+
+        `key` maps every primary-key column to its value; a bare value will do where the key is one column. `columns`
+        selects columns. `snapshot` asks for the row as it was in that snapshot, which the server must still have open.
+        """
+        name = str(TableName.parse(table))
+        view = self._view(name)
+        path = lookup_url(name, view.key_to_json(key), _column_list(columns))
+        if path is None:
+            return self.lookup_many(name, [key], columns=columns, snapshot=snapshot)[0]
+        answer = self._connection.get(path, snapshot)
+        with _reading(answer):
+            row = answer.body["row"]
+        return None if row is None else self._decoded(name, [row])[0]
+
+    def lookup_many(
+        self,
+        table: str,
+        keys: Sequence[Key] | pa.Table | pa.RecordBatch | Any,
+        *,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+    ) -> Rows:
+        """The rows of many keys, aligned with them, all from one snapshot: `rows.snapshot`.
+
+        `keys` are as for `lookup`; an Arrow table or a pandas DataFrame of the key columns will do as well.
+        """
+        name = str(TableName.parse(table))
+        view = self._view(name)
+        keys_json = [view.key_to_json(key) for key in _key_list(keys)]
+        for tries_left in reversed(range(SNAPSHOT_TRIES)):
+            try:
+                return self._lookup_parts(name, keys_json, columns, snapshot)
+            except SnapshotGone:
+                # Only parts after the first ask for a snapshot by themselves: a newer one was swapped in meanwhile.
+                if snapshot is not None or not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def prefix_lookup(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        *,
+        limit: int = wire.DEFAULT_LIMIT,
+        columns: Sequence[str] | None = None,
+        page_token: str | None = None,
+        snapshot: int | None = None,
+    ) -> Page:
+        """At most `limit` rows whose key starts with `prefix`, in key order.
+
+        `prefix` maps the first so many key columns, and any partition columns, to their values; an empty one stands
+        for all rows. `page_token` continues after an earlier page.
+        """
+        name = str(TableName.parse(table))
+        if not isinstance(prefix, Mapping):
+            raise InvalidRequest(f"a prefix maps columns to values, this one is {prefix!r}", place="prefix")
+        body = {
+            "prefix": self._view(name).key_to_json(prefix),
+            "limit": limit,
+            "page_token": page_token,
+            "columns": _column_list(columns),
+        }
+        answer = self._connection.post(wire.prefix_lookup_path(name), body, snapshot)
+        with _reading(answer):
+            rows, token = answer.body["rows"], answer.body["next_page_token"]
+            return Page(self._decoded(name, rows), token, answer.snapshot)
+
+    def prefix_scan(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        *,
+        columns: Sequence[str] | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        snapshot: int | None = None,
+    ) -> Iterator[Row]:
+        """All rows whose key starts with `prefix`, in key order, all from one snapshot, fetched page by page.
+
+        A snapshot that is replaced during a long scan may be closed before its end: NotFound.
+        """
+        token: str | None = None
+        while True:
+            page = self.prefix_lookup(
+                table, prefix, limit=page_size, columns=columns, page_token=token, snapshot=snapshot
+            )
+            yield from page.rows
+            token, snapshot = page.next_page_token, page.snapshot
+            if token is None:
+                return
+
+    def insert_if_not_exists(self, table: str, keys: Sequence[Key]) -> NoReturn:  # noqa: ARG002
+        """Not there yet: servers of this version only read."""
+        raise InvalidRequest(
+            "insert_if_not_exists is not there yet: tablet servers of this version only read",
+            place=table,
+            hint="add rows with a build: stelae build",
+        )
+
+    # Life
+
+    def close(self) -> None:
+        """Close all connections; the client is of no use afterwards."""
+        self._connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    # Parts
+
+    def _lookup_parts(self, name: str, keys: list[Any], columns: Sequence[str] | None, snapshot: int | None) -> Rows:
+        rows: list[Row | None] = []
+        path = wire.lookup_path(name)
+        for start in range(0, len(keys), self._batch_size):
+            body = {"keys": keys[start : start + self._batch_size], "columns": _column_list(columns)}
+            answer = self._connection.post(path, body, snapshot)
+            snapshot = answer.snapshot
+            with _reading(answer):
+                part = answer.body["rows"]
+            rows += self._decoded(name, part)
+        return Rows(rows, snapshot)
+
+    def _view(self, name: str) -> TableView:
+        if name not in self._views:
+            self.describe(name)
+        return self._views[name]
+
+    def _decoded(self, name: str, rows: list[Any]) -> list[Any]:
+        view = self._view(name)
+        if not view.fits(rows):
+            self.describe(name)
+            view = self._view(name)
+            if not view.fits(rows):
+                raise Unavailable(
+                    f"an answer of table {name} does not fit the schema that the server describes",
+                    place=self.url,
+                    hint="several servers behind one address may differ while a table changes: try again",
+                )
+        return view.rows_to_python(rows)
+
+
+class TableView:
+    """What the client knows of a table: how its values look in JSON and in Python."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self._single = schema.primary_key[0] if len(schema.primary_key) == 1 else None
+        self._to_json = {column.name: _to_json(column.name, column.type) for column in schema.columns}
+        converts = {column.name: _to_python(column.name, column.type) for column in schema.columns}
+        self._to_python = [(name, convert) for name, convert in converts.items() if convert is not None]
+
+    def key_to_json(self, key: object) -> dict[str, Any]:
+        """A key, or a prefix of one, as JSON. What it lacks is for the server to say."""
+        if not isinstance(key, Mapping):
+            if self._single is None or isinstance(key, list | tuple):
+                raise InvalidRequest(
+                    f"a key of this table maps {', '.join(self.schema.primary_key)} to values, this one is {key!r}",
+                    place="key",
+                )
+            return {self._single: self._to_json[self._single](key)}
+        try:
+            return {name: self._to_json[name](value) for name, value in key.items()}
+        except KeyError as exc:
+            self.schema.column(exc.args[0])  # Says what columns there are.
+            raise
+
+    def fits(self, rows: list[Any]) -> bool:
+        """Whether rows of an answer are of this schema. All rows of an answer have the same columns."""
+        first: Row = next((row for row in rows if row is not None), {})
+        return all(name in self._to_json for name in first)
+
+    def rows_to_python(self, rows: list[Any]) -> list[Any]:
+        """The rows with Python values, changed in place."""
+        for row in rows:
+            if row is not None:
+                for name, convert in self._to_python:
+                    value = row.get(name)
+                    if value is not None:
+                        row[name] = convert(value)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    url: str
+    body: Any
+    """JSON."""
+    snapshot: int
+    """0 where the answer is not about a snapshot."""
+
+
+class SnapshotGone(NotFound):
+    """The snapshot that was asked for is not open at the server (any more)."""
+
+
+class Connection:
+    """Sends requests, again where that may help, and makes errors of what fails."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        retries: int,
+        connections: int,
+        headers: Mapping[str, str],
+        transport: httpx.BaseTransport | None,
+    ) -> None:
+        self.url = _checked_url(url)
+        self._timeout_s = timeout_s
+        if transport is None:
+            limits = httpx.Limits(
+                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=KEEPALIVE_S
+            )
+            transport = httpx.HTTPTransport(limits=limits)
+        retry = Retry(
+            total=retries,
+            allowed_methods=("GET", "POST"),
+            status_forcelist=RETRIED_STATUS,
+            retry_on_exceptions=RETRIED_FAILURES,
+            backoff_factor=FIRST_BACKOFF_S,
+            max_backoff_wait=MAX_BACKOFF_S,
+        )
+        self._http = httpx.Client(
+            transport=RetryTransport(transport, retry),
+            timeout=timeout_s,
+            headers={"Accept": f"{wire.JSON}, {wire.PROBLEM_JSON}", **headers},
+        )
+
+    def get(self, path: str, snapshot: int | None = None) -> Answer:
+        """Ask; `snapshot` pins the one to answer from."""
+        return self._send("GET", path, None, snapshot)
+
+    def post(self, path: str, body: Mapping[str, Any], snapshot: int | None) -> Answer:
+        """Send JSON."""
+        return self._send("POST", path, orjson.dumps(body), snapshot)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _send(self, method: str, path: str, content: bytes | None, snapshot: int | None) -> Answer:
+        headers = {"Content-Type": wire.JSON} if content is not None else {}
+        if snapshot is not None:
+            headers[wire.SNAPSHOT_HEADER] = str(snapshot)
+        url = self.url + path
+        try:
+            response = self._http.request(method, url, content=content, headers=headers)
+        except httpx.TimeoutException as exc:
+            raise Unavailable(
+                f"no answer within {self._timeout_s:g} s", place=url, hint="try again, or with a larger timeout_s"
+            ) from exc
+        except httpx.TransportError as exc:
+            raise Unavailable(
+                f"can't reach the tablet server: {exc}", place=url, hint="is it running? stelae serve -w WAREHOUSE"
+            ) from exc
+        except RuntimeError as exc:
+            if self._http.is_closed:
+                raise InvalidRequest("the client is closed", place=url) from exc
+            raise
+        body = _json(response)
+        if response.is_success and body is not None:
+            snapshot_text = response.headers.get(wire.SNAPSHOT_HEADER, "0")
+            return Answer(url, body, int(snapshot_text) if snapshot_text.isdigit() else 0)
+        raise _problem(url, response, body)
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as exc:
+        raise InvalidRequest(f"not a URL: {exc}", place=str(url), hint="such as http://localhost:8000") from exc
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidRequest("not the URL of a tablet server", place=url, hint="such as http://localhost:8000")
+    if parsed.query or parsed.fragment:
+        raise InvalidRequest("the URL of a tablet server has no query and no fragment", place=url)
+    return url.rstrip("/")
+
+
+def _json(response: httpx.Response) -> Any:
+    if "json" not in response.headers.get("Content-Type", ""):
+        return None
+    try:
+        return orjson.loads(response.content)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _problem(url: str, response: httpx.Response, body: Any) -> StelaeError:
+    """The error that a response is: the server's own, or what is to be said of a server that is not one of ours."""
+    if isinstance(body, dict) and str(body.get("type", "")).startswith(PROBLEM_TYPE_PREFIX):
+        error = from_problem(body)
+        if isinstance(error, NotFound) and error.place == wire.SNAPSHOT_HEADER:
+            return SnapshotGone(error.message, place=error.place, hint=error.hint)
+        return error
+    said = f"{response.status_code} {response.reason_phrase}".strip()
+    if response.status_code in RETRIED_STATUS or response.is_server_error:
+        return Unavailable(f"the server answered {said}", place=url, hint="a proxy may have answered; try again later")
+    return InvalidRequest(
+        f"this is not the answer of a tablet server: {said}", place=url, hint="check the URL, and what answers there"
+    )
+
+
+class _reading:  # noqa: N801 - reads as a statement.
+    """Makes an error of an answer that lacks what it should have."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, KeyError | TypeError | AttributeError):
+            raise Unavailable(
+                f"the answer lacks or garbles {error}",
+                place=self._answer.url,
+                hint="client and server may be of versions that do not fit together",
+            ) from error
+
+
+def _table_info(body: Mapping[str, Any], answer: Answer) -> TableInfo:
+    try:
+        schema = TableSchema.decode(body["schema"])
+    except StelaeError as exc:
+        raise Unavailable(
+            f"the schema in the answer can't be read: {exc.message}",
+            place=answer.url,
+            hint="the server may be of a newer version than this client",
+        ) from exc
+    return TableInfo(body["name"], schema, body["snapshot"], body)
+
+
+def _to_json(name: str, data_type: Any) -> Callable[[Any], Any]:
+    codec = type_codec(data_type)
+    from_python, to_json = codec.from_python, codec.to_json
+    if to_json is as_is:
+        return lambda value: from_python(value, name)
+    return lambda value: to_json(from_python(value, name))
+
+
+def _to_python(name: str, data_type: Any) -> Callable[[Any], Any] | None:
+    """The conversion of a JSON value that is not null; None where there is nothing to do."""
+    codec = type_codec(data_type)
+    if codec.to_json is as_is and codec.to_python is as_is:
+        return None
+    from_json, to_python = codec.from_json, codec.to_python
+    return lambda value: to_python(from_json(value, name))
+
+
+def lookup_url(table: str, key: Mapping[str, Any], columns: Sequence[str] | None) -> str | None:
+    """Path and query of a point lookup; None where they can't say it, and a batch of one key can."""
+    pairs = {name: _query_text(value) for name, value in key.items()}
+    if columns is not None:
+        if wire.COLUMNS_PARAMETER in key or any("," in name for name in columns):
+            return None
+        pairs[wire.COLUMNS_PARAMETER] = ",".join(columns)
+    query = urlencode(pairs)
+    return f"{wire.lookup_path(table)}?{query}" if len(query) <= MAX_QUERY_BYTES else None
+
+
+def _query_text(value: Any) -> str:
+    """A JSON value of a key column as `from_text` of `stelae/values.py` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(value)
+
+
+def _column_list(columns: Sequence[str] | None) -> list[str] | None:
+    if isinstance(columns, str):
+        raise InvalidRequest(f"columns is one text: {columns!r}", place="columns", hint=f"a list: [{columns!r}]")
+    return None if columns is None else list(columns)
+
+
+def _key_list(keys: Any) -> list[Any]:
+    """Keys as a list. An Arrow table or a DataFrame becomes a mapping a row, of Python values."""
+    if isinstance(keys, str | bytes | Mapping):
+        raise InvalidRequest("lookup_many takes a sequence of keys", place="keys", hint="one key: lookup")
+    if hasattr(keys, "iloc"):  # pandas: its own conversion would give numpy's values.
+        import pyarrow as pa
+
+        keys = pa.Table.from_pandas(keys, preserve_index=False)
+    if hasattr(keys, "to_pylist"):
+        return list(keys.to_pylist())
+    return list(keys)
