@@ -305,8 +305,7 @@ def change_while_serving(
 
 
 def flight_changes(flights: DataFrame) -> DataFrame:
-    """Change records as a source might send them: cancelled flights leave, United corrects its air times by a minute.
-    """
+    """Change records as a source might send them: cancelled flights leave, United corrects its air times by a minute."""
     from pyspark.sql import functions as f
 
     cancelled = flights.where(CANCELLED).withColumn("change", f.lit("-D"))

@@ -5,8 +5,10 @@ A job on a cluster brings its own session; `check_session` tells what such a ses
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.java import ensure_java
@@ -28,6 +30,9 @@ LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
 }
 
+JAVA_OPTIONS = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+"""What a failed task has to say reaches the driver as an exception; its stack on the screen as well helps nobody."""
+
 
 def local_session(
     *, cores: int | None = None, memory: str | None = None, ui: bool = False, settings: dict[str, str] | None = None
@@ -48,15 +53,17 @@ def local_session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     count = cores or os.cpu_count() or 1
     builder = SparkSession.builder.master(f"local[{count}, 3]").appName("stelae")
+    java_options = (settings or {}).get("spark.driver.extraJavaOptions", "")
     merged = {
         **LOCAL_SETTINGS,
         "spark.ui.enabled": str(ui).lower(),
         "spark.sql.shuffle.partitions": str(max(2, count)),
         "spark.driver.memory": memory or "4g",
         **(settings or {}),
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options}".strip(),
     }
     for name, value in merged.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    # PySpark logs every error that it also raises, as a page of JSON.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return builder.getOrCreate()

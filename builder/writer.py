@@ -214,7 +214,7 @@ class _SlotWriter:
             values = self._only_sequence(values, hidden)
             self._hidden_rows += int(hidden.sum())
         keys = self._keys.encode_list(columns[1 : 1 + key_count])
-        rows = self._rows.encode_list(values, hidden if any_hidden else None)
+        rows = self._rows.encode_list(values, hidden if any_hidden else None, rows=batch.num_rows)
         self._sst.write(keys, rows)
         self._sample(keys, rows)
 
