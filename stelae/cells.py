@@ -352,6 +352,8 @@ class Fields:
         self.cells = [cell_of(data_type) for data_type in types]
         self.fixed = [(i, cell) for i, cell in enumerate(self.cells) if isinstance(cell, FixedCell)]
         self.variable = [(i, cell) for i, cell in enumerate(self.cells) if not isinstance(cell, FixedCell)]
+        self._words = [(i, cell.to_word, cell.zero) for i, cell in self.fixed]
+        self._dumps = [(i, cell.dump) for i, cell in self.variable]
         self.codes = "".join(cell.code for _, cell in self.fixed) + "I" * len(self.variable)
         self.dtype = np.dtype(
             [*head, *((str(i), cell.dtype) for i, cell in self.fixed), *((str(i), LENGTH) for i, _ in self.variable)]
@@ -360,13 +362,13 @@ class Fields:
     def dump(self, values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
         """What struct packs by `codes`, and the variable cells."""
         words: list[Any] = []
-        for i, fixed in self.fixed:
+        for i, to_word, zero in self._words:
             value = values[i]
             if value is None:
-                words.append(fixed.zero)
+                words.append(zero)
             else:
-                words.append(value if fixed.to_word is None else fixed.to_word(value))
-        cells = [b"" if values[i] is None else cell.dump(values[i]) for i, cell in self.variable]
+                words.append(value if to_word is None else to_word(value))
+        cells = [b"" if values[i] is None else dump(values[i]) for i, dump in self._dumps]
         return [*words, *map(len, cells)], cells
 
     def load(self, words: Sequence[Any], valid: Sequence[int], row: bytes, start: int) -> tuple[list[Any], int]:

@@ -74,6 +74,7 @@ class RowCodec:
             head=[*HEADER, ("nulls", np.dtype(("u1", (null_bytes,))))],
         )
         self._struct = struct.Struct(f"<{self._header_size}s{self._fields.codes}")
+        self._usual_header = self._header(0, 0)
         self._decoders = lru_cache(CACHED_DECODERS)(self._decoder)
         self.decode = self.decoder(self._names)
 
@@ -85,16 +86,17 @@ class RowCodec:
 
     def encode(self, values: Sequence[Any], hidden: bool = False) -> bytes:
         """The row of the physical values of all value columns; None is null."""
-        nulls = 0
-        if None in values:
-            nulls = sum(1 << i for i, value in enumerate(values) if value is None)
-            if not hidden:
-                self._refuse_nulls(values)
+        header = self._usual_header
         try:
             if len(values) != self._count:
                 raise TypeError("another number of values")
+            if hidden or None in values:
+                nulls = sum(1 << i for i, value in enumerate(values) if value is None)
+                header = self._header(HIDDEN if hidden else 0, nulls)
+                if not hidden:
+                    self._refuse_nulls(values)
             words, cells = self._fields.dump(values)
-            return b"".join([self._struct.pack(self._header(HIDDEN if hidden else 0, nulls), *words), *cells])
+            return self._struct.pack(header, *words) + b"".join(cells)
         except FAILURES as exc:
             self._refuse(values, exc)
 
@@ -224,7 +226,7 @@ class RowCodec:
         unpack = struct.Struct(codes).unpack_from
         copy = template.copy
         own_id, count, header_size, head_size = self.schema.id, self._count, self._header_size, self._struct.size
-        usual = self._header(0, 0)
+        usual = self._usual_header
         plain_usual = [(key, slot) for key, slot, _ in plain]
         converted_usual = [(key, slot, convert) for key, slot, _, convert in converted]
         variable_usual = [(key, slot, load) for key, slot, _, load in variable]

@@ -240,8 +240,8 @@ def _integer(data_type: Integer) -> ValueCodec:
         return mismatch(value, place)
 
     def from_text(text: str, place: str) -> Any:
-        digits = text[1:] if text[:1] == "-" else text
-        if digits.isdigit() and digits.isascii() and len(text) <= MAX_INTEGER_DIGITS:
+        digits = text.isdigit() or (text[:1] == "-" and text[1:].isdigit())
+        if digits and text.isascii() and len(text) <= MAX_INTEGER_DIGITS:
             value = int(text)
             if low <= value <= high:
                 return value

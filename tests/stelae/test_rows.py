@@ -401,7 +401,7 @@ def test_columns_that_do_not_match() -> None:
     for columns, hidden in (([one], None), ([one, two], None), ([one, one], np.array([True, False]))):
         with pytest.raises(InvalidRequest):
             codec.encode_batch(columns, hidden)
-    for values in ((1,), (1, 2, 3), ()):
+    for values in ((1,), (1, 2, 3), (), (None,) * 20):
         with pytest.raises(InvalidRequest, match="2 value columns"):
             codec.encode(values)
     with pytest.raises(InvalidRequest, match="unknown column 'x'"):
