@@ -1,0 +1,163 @@
+"""Row and value codecs: nanoseconds a row, and the ratio to what one would write by hand for just these columns.
+
+    python benchmarks/bench_codecs_rows.py [--quick]
+
+The peers know their columns, check nothing and take no nulls: a loop with struct for one row at a time (it gets Python
+values for nothing), datetime's own isoformat for JSON, and Arrow's IPC stream with lz4 for whole columns, which stay
+columns there. A ratio of 0.1 is ten times as fast. Best of five.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import platform
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stelae.arrow import arrow_schema
+from stelae.options import TableOptions
+from stelae.rows import RowCodec
+from stelae.schema import Column, TableSchema
+from stelae.types import Array, BigInt, DataType, Double, Int, String, Timestamp
+
+Row = tuple[Any, ...]
+HEADER = bytes(4)
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+NAMES = ("a", "b", "c", "s", "t")
+TYPES: list[DataType] = [BigInt(), Int(), Double(), String(), Timestamp()]
+
+
+def nanoseconds(rows: int, work: Callable[[], object], repeats: int = 5) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best / rows * 1e9
+
+
+def columns(rows: int) -> list[pa.Array]:
+    rng = np.random.default_rng(1)
+    return [
+        pa.array(rng.integers(-(2**63), 2**63 - 1, rows)),
+        pa.array(rng.integers(0, 2**31, rows).astype(np.int32)),
+        pa.array(rng.random(rows)),
+        pa.array([f"customer-{i * 7919 % rows:011d}" for i in range(rows)]),
+        pa.array(1_700_000_000_000_000 + rng.integers(0, 10**14, rows)).cast(pa.timestamp("us")),
+    ]
+
+
+def nested_columns(rows: int) -> list[pa.Array]:
+    offsets = np.arange(0, 3 * (rows + 1), 3, dtype=np.int32)
+    long = columns(3 * rows)
+    return [pa.ListArray.from_arrays(offsets, long[1]), pa.ListArray.from_arrays(offsets, long[3])]
+
+
+def codec_of(types: list[DataType]) -> RowCodec:
+    key = Column(0, "id", BigInt(nullable=False))
+    values = (Column(i + 1, name, data_type) for i, (name, data_type) in enumerate(zip(NAMES, types, strict=False)))
+    return RowCodec(TableSchema(0, (key, *values), ("id",), (), TableOptions.parse({})))
+
+
+def pack_rows(rows: list[Row]) -> list[bytes]:
+    pack = struct.Struct("<4sqidqI").pack
+    encoded = []
+    for a, b, c, s, t in rows:
+        text = s.encode()
+        encoded.append(pack(HEADER, a, b, c, t, len(text)) + text)
+    return encoded
+
+
+def unpack_rows(rows: list[bytes]) -> list[Row]:
+    unpack_from = struct.Struct("<4xqidqI").unpack_from
+    decoded = []
+    for row in rows:
+        a, b, c, t, length = unpack_from(row)
+        decoded.append((a, b, c, row[36 : 36 + length].decode(), t))
+    return decoded
+
+
+def unpack_json(rows: list[bytes]) -> list[dict[str, Any]]:
+    unpack_from = struct.Struct("<4xqidqI").unpack_from
+    decoded = []
+    for row in rows:
+        a, b, c, t, length = unpack_from(row)
+        moment = (EPOCH + dt.timedelta(0, 0, t)).isoformat()
+        decoded.append({"a": a, "b": b, "c": c, "s": row[36 : 36 + length].decode(), "t": moment})
+    return decoded
+
+
+def to_stream(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def measure_batches(title: str, types: list[DataType], arrays: list[pa.Array], rows: list[Row] | None) -> None:
+    codec = codec_of(types)
+    batch = codec.encode_batch(arrays)
+    count = len(batch)
+    records = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(codec.columns))
+    stream = to_stream(records)
+    print(f"{title}: {batch.nbytes / count:.0f} bytes a row")
+    writing = nanoseconds(count, lambda: to_stream(records)), "IPC stream"
+    reading = nanoseconds(count, lambda: pa.ipc.open_stream(stream).read_all()), "IPC stream"
+    packing = (nanoseconds(count, lambda: pack_rows(rows)), "packing loop") if rows else writing
+    show("encode_batch", nanoseconds(count, lambda: codec.encode_batch(arrays)), *writing)
+    show("encode_list", nanoseconds(count, lambda: codec.encode_list(arrays)), *packing)
+    show("decode_batch", nanoseconds(count, lambda: codec.decode_batch(batch)), *reading)
+    show("decode 1 of it", nanoseconds(count, lambda: codec.decode_batch(batch, ["a"])), *reading)
+
+
+def measure_rows(arrays: list[pa.Array]) -> None:
+    codec = codec_of(TYPES)
+    encoded = codec.encode_list(arrays)[:50_000]
+    rows = [codec.decode(row) for row in encoded]
+    count = len(rows)
+    encode, decode, to_json = codec.encode, codec.decode, codec.json_decoder(NAMES)
+    assert encoded == pack_rows(rows)
+    assert rows == unpack_rows(encoded)
+    assert [to_json(row) for row in encoded] == unpack_json(encoded)
+    packing = nanoseconds(count, lambda: pack_rows(rows))
+    unpacking = nanoseconds(count, lambda: unpack_rows(encoded))
+    json = nanoseconds(count, lambda: unpack_json(encoded))
+    print("one row at a time, the same columns")
+    show("encode", nanoseconds(count, lambda: [encode(row) for row in rows]), packing, "packing loop")
+    show("decode", nanoseconds(count, lambda: [decode(row) for row in encoded]), unpacking, "unpacking loop")
+    show("json_decoder", nanoseconds(count, lambda: [to_json(row) for row in encoded]), json, "unpacking loop")
+
+
+def show(what: str, ns: float, peer_ns: float, peer: str) -> None:
+    print(f"  {what:14} {ns:7.1f} ns a row   {ns / peer_ns:5.2f} of the {peer} ({peer_ns:.0f} ns)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="50,000 rows instead of 500,000")
+    rows = 50_000 if parser.parse_args().quick else 500_000
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}, pyarrow {pa.__version__}, numpy {np.__version__}, "
+        f"{dt.datetime.now(dt.UTC).date()}, commit {commit.stdout.strip()}, {rows:,} rows"
+    )
+    arrays = columns(rows)
+    codec = codec_of(TYPES)
+    python_rows = [codec.decode(row) for row in codec.encode_list(arrays)]
+    measure_batches("BIGINT, INT, DOUBLE, STRING(20), TIMESTAMP", TYPES, arrays, python_rows)
+    measure_batches("BIGINT, INT, DOUBLE, STRING(20)", TYPES[:4], arrays[:4], None)
+    measure_batches("BIGINT, INT, DOUBLE", TYPES[:3], arrays[:3], None)
+    nested: list[DataType] = [Array(element=Int()), Array(element=String())]
+    measure_batches("ARRAY<INT> of 3, ARRAY<STRING(20)> of 3", nested, nested_columns(rows), None)
+    measure_rows(arrays)
+
+
+if __name__ == "__main__":
+    main()
