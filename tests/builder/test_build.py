@@ -1,7 +1,7 @@
 """Goal: a build commits exactly what it should, in the buckets it should, or nothing at all.
 
 Method: small frames through real builds; manifests and folders looked at afterwards; everything that can be wrong
-with the input; two builds on one parent. """
+with the input; two builds on one parent."""
 
 from __future__ import annotations
 

@@ -1,0 +1,47 @@
+"""A build that kills its own process at a given phase: `python -m tests.builder.doomed_build WAREHOUSE PHASE`.
+
+PHASE is a phase of the build, or `files` for the moment at which the first data file is stored. Prints COMMITTED when
+it gets that far. """
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from builder import Progress, run_build
+from builder.session import local_session
+from stelae.warehouse import Warehouse
+
+
+def main(folder: Path, phase: str) -> None:
+    spark = local_session(cores=2, memory="1g", settings={"spark.sql.shuffle.partitions": "4"})
+
+    def die_at(progress: Progress) -> None:
+        if progress.phase == phase:
+            die()
+
+    before = set(folder.rglob("*.sst"))
+    if phase == "files":
+
+        def watch() -> None:
+            while not set(folder.rglob("bucket-*/*.sst")) - before:
+                time.sleep(0.002)
+            die()
+
+        threading.Thread(target=watch, daemon=True).start()
+    frame = spark.range(300_000).selectExpr("id", "concat('new', id) AS name")
+    run_build(spark, Warehouse(folder), "users", frame, listener=die_at)
+    print("COMMITTED", flush=True)
+    die()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,77 @@
+"""Goal: a build that is killed anywhere leaves the old snapshot served, and leftovers that `clean` removes after its
+grace.
+
+Method: builds in processes of their own that are killed (SIGKILL) while files are being written, before the manifest
+is put and after. """
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder import build, read
+from stelae.loading import latest_snapshot, open_snapshot
+from stelae.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY_S = 86_400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["files", "commit", "none"])
+def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None:
+    folder = tmp_path / "warehouse"
+    warehouse = Warehouse(folder)
+    table = warehouse.create_table(
+        "CREATE TABLE users (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '4')"
+    )
+    build(spark, warehouse, "users", spark.range(100).selectExpr("id", "concat('old', id) AS name"))
+    old_files = {file.path for file in table.storage.list()}
+
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.builder.doomed_build", str(folder), phase],
+        capture_output=True, text=True, timeout=180, check=False, cwd=Path(__file__).parents[2],
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark")},
+    )  # fmt: skip
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    wait_for_writers_to_end(folder)
+
+    committed = "COMMITTED" in process.stdout
+    assert committed == (phase == "none")
+    expected = "new" if committed else "old"
+    assert table.snapshots.latest_id() == (2 if committed else 1)
+    reader = open_snapshot(table, latest_snapshot(table), tmp_path / "serving")
+    assert reader.lookup((7,), reader.table.all_columns) == {"id": 7, "name": f"{expected}7"}
+
+    left = {file.path for file in (*table.storage.list(), *table.storage.unfinished())} - old_files
+    assert left, "the killed build left nothing behind: it was killed too early to tell"
+    now_ms = time.time_ns() // 1_000_000
+    kept = table.snapshots.clean(grace_s=DAY_S, now_ms=now_ms)
+    assert not kept.files, "the grace protects what may be a build in progress"
+    table.snapshots.clean(grace_s=DAY_S, now_ms=now_ms + 2 * DAY_S * 1000)
+    after = {file.path for file in (*table.storage.list(), *table.storage.unfinished())}
+    named = {file.path for snapshot in table.snapshots.retained() for file in snapshot.files}
+    assert {path for path in after if path.endswith(".sst")} == named
+    assert old_files <= after
+
+    build(spark, warehouse, "users", spark.range(1).selectExpr("id", "'next' AS name"))
+    assert read(spark, warehouse, "users").count() == (300_000 if committed else 100)
+
+
+def wait_for_writers_to_end(folder: Path, timeout_s: float = 30) -> None:
+    """Executors of a killed driver end by themselves; until then they may still write."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        before = sorted(str(path) for path in folder.rglob("*"))
+        time.sleep(1)
+        if before == sorted(str(path) for path in folder.rglob("*")):
+            return
