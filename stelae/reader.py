@@ -2,6 +2,7 @@
 
     TableReader       one schema: keys from JSON or text, shapes of answers       (no snapshot, no files)
     SnapshotReader    one snapshot of it, with its tablets open                   lookup, lookup_many, prefix_lookup
+    PrefixScan        a page of a prefix lookup in the making
 
 Answers are JSON-ready (`stelae/values.py` says how each type looks). The path of a single key is
 `key values → partition → bucket → key bytes → get → row bytes → JSON`, about four microseconds; what can be prepared
@@ -15,19 +16,19 @@ import binascii
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from stelae.buckets import BucketFunction
-from stelae.errors import InvalidRequest, TooLarge
+from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.keys import KeyCodec, prefix_end
 from stelae.manifest import Snapshot
 from stelae.rows import RowReader
 from stelae.schema import TableSchema
 from stelae.sst import Tablet
-from stelae.values import value_codec
+from stelae.values import ValueCodec, as_is, value_codec
 
 Key = tuple[Any, ...]
 """Physical values of the whole primary key, in declared order."""
@@ -49,24 +50,51 @@ class Page:
 class Shape:
     """A selection of columns: makes an answer from key values and row bytes."""
 
+    row: Callable[[Key, bytes], JsonRow | None]
+    """The selected columns of one row, in order; None for a hidden row."""
+
     def __init__(self, schema: TableSchema, rows: RowReader, columns: Sequence[str]) -> None:
-        positions = {name: index for index, name in enumerate(schema.primary_key)}
         self.columns = tuple(columns)
-        self._keys = [
+        positions = {name: index for index, name in enumerate(schema.primary_key)}
+        keys = [
             (name, positions[name], value_codec(schema.by_name[name]).to_json) for name in columns if name in positions
         ]
-        self._values = rows.json_decoder([name for name in columns if name not in positions])
-        # Keys come first in most tables; then the answer needs no second dict to get its order.
-        self._in_order = all(name in positions for name in columns[: len(self._keys)])
+        self.row = _row_maker(
+            self.columns, keys, rows.json_decoder([name for name in columns if name not in positions])
+        )
 
-    def row(self, key: Key, row: bytes) -> JsonRow | None:
-        """The selected columns; None for a hidden row."""
-        values = self._values(row)
+
+def _row_maker(
+    columns: tuple[str, ...],
+    keys: list[tuple[str, int, Callable[[Any], Any]]],
+    decode: Callable[[bytes], JsonRow | None],
+) -> Callable[[Key, bytes], JsonRow | None]:
+    if not keys:
+        return lambda _, row: decode(row)
+
+    def in_order(key: Key, row: bytes) -> JsonRow | None:
+        values = decode(row)
         if values is None:
             return None
-        answer = {name: to_json(key[position]) for name, position, to_json in self._keys}
+        answer = {name: to_json(key[position]) for name, position, to_json in keys}
         answer.update(values)
-        return answer if self._in_order else {name: answer[name] for name in self.columns}
+        return answer
+
+    def reordered(key: Key, row: bytes) -> JsonRow | None:
+        answer = in_order(key, row)
+        return answer and {name: answer[name] for name in columns}
+
+    name, position, to_json = keys[0]
+    if columns[: len(keys)] != tuple(key[0] for key in keys):
+        return reordered
+    if len(keys) > 1 or to_json is not as_is:
+        return in_order
+
+    def one_key(key: Key, row: bytes) -> JsonRow | None:
+        values = decode(row)
+        return None if values is None else {name: key[position], **values}
+
+    return one_key
 
 
 class TableReader:
@@ -77,8 +105,11 @@ class TableReader:
         self.rows = RowReader(schemas, schema)
         self.keys = KeyCodec(schema.key_columns)
         self.buckets = BucketFunction(schema.bucket_columns)
-        self._codecs = [(c.name, value_codec(c)) for c in schema.primary_key_columns]
-        self._by_name = dict(self._codecs)
+        self.key_codecs: tuple[tuple[str, ValueCodec], ...] = tuple(
+            (c.name, value_codec(c)) for c in schema.primary_key_columns
+        )
+        """Name and codec of every primary-key column, as declared."""
+        self._by_name = dict(self.key_codecs)
         self._shapes: dict[tuple[str, ...], Shape] = {}
         position = {name: index for index, name in enumerate(schema.primary_key)}
         self.partition_of = _picker([position[c.name] for c in schema.partition_columns], len(position))
@@ -106,14 +137,14 @@ class TableReader:
         """A key from JSON: an object with every primary-key column, or the bare value where the key is one column."""
         if type(key) is dict:
             try:
-                values = [codec.from_json(key[name], name) for name, codec in self._codecs]
+                values = [codec.from_json(key[name], name) for name, codec in self.key_codecs]
             except KeyError:
                 raise self._wrong_columns(key) from None
             if len(key) != len(values):
                 raise self._wrong_columns(key)
             return tuple(values)
-        if len(self._codecs) == 1 and type(key) is not list:
-            name, codec = self._codecs[0]
+        if len(self.key_codecs) == 1 and type(key) is not list:
+            name, codec = self.key_codecs[0]
             return (codec.from_json(key, name),)
         raise InvalidRequest(
             f"a key must be an object, this one is {_json_type(key)}",
@@ -124,7 +155,7 @@ class TableReader:
     def key_from_text(self, pairs: Mapping[str, str]) -> Key:
         """A key from `column=value` texts, as in a URL or on a command line."""
         try:
-            values = [codec.from_text(pairs[name], name) for name, codec in self._codecs]
+            values = [codec.from_text(pairs[name], name) for name, codec in self.key_codecs]
         except KeyError:
             raise self._wrong_columns(pairs) from None
         if len(pairs) != len(values):
@@ -141,13 +172,22 @@ class TableReader:
         names = [column.name for column in self.schema.key_columns]
         given = [name in prefix for name in names]
         if True in given[given.index(False) :] if False in given else False:
-            missing = names[given.index(False)]
+            missing, last = names[given.index(False)], names[len(given) - 1 - given[::-1].index(True)]
             raise InvalidRequest(
-                f"not a prefix of the key: {missing!r} is missing before {names[len(given) - 1 - given[::-1].index(True)]!r}",
+                f"not a prefix of the key: {missing!r} is missing before {last!r}",
                 place="prefix",
                 hint=f"the key is {', '.join(names)}; give its first columns",
             )
         return {name: self._by_name[name].from_json(value, name) for name, value in prefix.items()}
+
+    def whole_key(self, partition: Key, key: Key) -> Key:
+        """The whole primary key of partition values and key columns: the inverse of `partition_of` and `key_of`."""
+        schema = self.schema
+        if not schema.partition_keys:
+            return key
+        values = dict(zip(schema.partition_keys, partition, strict=True))
+        values.update(zip((c.name for c in schema.key_columns), key, strict=True))
+        return tuple(values[name] for name in schema.primary_key)
 
     def _wrong_columns(self, given: Mapping[str, object]) -> InvalidRequest:
         unknown = [name for name in given if name not in self._by_name]
@@ -183,68 +223,106 @@ class PartitionTablets:
 class SnapshotReader:
     """One snapshot, open. Immutable: a newer snapshot is another reader."""
 
+    find: Callable[[Key], bytes | None]
+    """The stored row of one key; None when there is none. Valid as long as the reader is."""
+
     def __init__(self, table: TableReader, snapshot: Snapshot, partitions: Sequence[PartitionTablets]) -> None:
         self.table = table
         self.snapshot = snapshot
+        self.id = snapshot.id
         self.partitions = {partition.values: partition for partition in partitions}
         self._single = partitions[0] if not table.schema.partition_keys and partitions else None
-
-    @cached_property
-    def id(self) -> int:
-        return self.snapshot.id
+        self.find = self._finder()
 
     def lookup(self, key: Key, shape: Shape) -> JsonRow | None:
         """The row of one key; None when there is none."""
-        table = self.table
-        partition = self._single or self.partitions.get(table.partition_of(key))
-        if partition is None:
-            return None
-        tablet = partition.tablets[table.buckets.bucket(table.bucketed_of(key), partition.bucket_count)]
-        if tablet is None:
-            return None
-        row = tablet.get(table.keys.encode(table.key_of(key)))
+        row = self.find(key)
         return None if row is None else shape.row(key, row)
 
     def lookup_many(self, keys: Sequence[Key], shape: Shape) -> list[JsonRow | None]:
         """The rows of many keys, aligned with them: one native multi-get a bucket."""
         answers: list[JsonRow | None] = [None] * len(keys)
+        make = shape.row
         for tablet, indexes, encoded in self._by_tablet(keys):
-            for index, row in zip(indexes, tablet.multi_get(encoded), strict=True):
+            try:
+                rows = tablet.multi_get(encoded)
+            except Exception as exc:
+                raise _read_error(exc, tablet) from exc
+            for index, row in zip(indexes, rows, strict=True):
                 if row is not None:
-                    answers[index] = shape.row(keys[index], row)
+                    answers[index] = make(keys[index], row)
         return answers
 
     def prefix_lookup(self, prefix: Mapping[str, Any], shape: Shape, limit: int, page_token: str | None = None) -> Page:
         """Rows whose key starts with `prefix`, in key order, partition by partition.
 
-        `prefix` comes from `TableReader.prefix_from_json`. A prefix with all bucket-key columns asks one bucket, another one
-        all buckets of the partition.
+        `prefix` comes from `TableReader.prefix_from_json`. A prefix with all bucket-key columns asks one bucket,
+        another one all buckets of the partition.
         """
+        scan = self.prefix_scan(prefix, shape, limit, page_token)
+        rows: list[JsonRow] = []
+        while not scan.done:
+            rows += scan.step(limit)
+        return Page(rows, scan.next_page_token)
+
+    def prefix_scan(
+        self, prefix: Mapping[str, Any], shape: Shape, limit: int, page_token: str | None = None
+    ) -> PrefixScan:
+        """The same step by step, for callers that have other things to do in between."""
         if limit < 1:
             raise InvalidRequest(f"limit must be at least 1, not {limit}", place="limit")
-        schema, table = self.table.schema, self.table
+        return PrefixScan(self._stored_rows(prefix, page_token), self.table, shape, limit)
+
+    def _stored_rows(self, prefix: Mapping[str, Any], page_token: str | None) -> Iterator[StoredRow]:
+        """Stored rows of the prefix after the token, hidden ones too."""
+        table = self.table
+        names = [column.name for column in table.schema.key_columns]
+        given = [prefix[name] for name in names if name in prefix]
+        lower = table.keys.encode_prefix(given)
+        upper = lower + b"\0" if len(given) == len(names) else prefix_end(lower)
         start_folder, after = _decode_token(page_token)
-        given = [column.name for column in schema.key_columns if column.name in prefix]
-        encoded = table.keys.encode_prefix([prefix[name] for name in given]) if given else b""
-        whole_key = len(given) == len(schema.key_columns)
-        rows: list[JsonRow] = []
-        last: tuple[str, bytes] | None = None
+        if after is not None and not (lower <= after and (upper is None or after < upper)):
+            raise InvalidRequest("the page token is of another prefix", place="page_token", hint="start without one")
         for partition in self._matching(prefix):
             if partition.folder < start_folder:
                 continue
-            lower = max(encoded, after + b"\0") if partition.folder == start_folder and after is not None else encoded
-            upper = encoded + b"\0" if whole_key else prefix_end(encoded)
-            for key_bytes, row in self._scan(partition, prefix, lower, upper):
-                key = self._whole_key(partition, table.keys.decode(key_bytes))
-                answer = shape.row(key, row)
-                if answer is None:
-                    continue
-                if len(rows) == limit:
-                    assert last is not None
-                    return Page(rows, _encode_token(*last))
-                rows.append(answer)
-                last = partition.folder, key_bytes
-        return Page(rows, None)
+            resumes = after is not None and partition.folder == start_folder
+            start = after + b"\0" if resumes and after is not None else lower
+            for key, row in self._scan(partition, prefix, start, upper):
+                yield partition, key, row
+
+    def _finder(self) -> Callable[[Key], bytes | None]:
+        table = self.table
+        encode, hash_of = table.keys.encode, table.buckets.hash
+        partition_of, key_of, bucketed_of = table.partition_of, table.key_of, table.bucketed_of
+        partitions = {
+            values: (tuple(tablet or _EMPTY for tablet in partition.tablets), partition.bucket_count)
+            for values, partition in self.partitions.items()
+        }
+        tablets, count = partitions.get((), ((_EMPTY,), 1))
+
+        def find(key: Key) -> bytes | None:
+            found = partitions.get(partition_of(key))
+            if found is None:
+                return None
+            tablets, count = found
+            tablet = tablets[hash_of(bucketed_of(key)) % count]
+            encoded = encode(key_of(key))
+            try:
+                return tablet.get(encoded)
+            except Exception as exc:
+                raise _read_error(exc, tablet) from exc
+
+        def find_by_whole_key(key: Key) -> bytes | None:
+            tablet = tablets[hash_of(key) % count]
+            encoded = encode(key)
+            try:
+                return tablet.get(encoded)
+            except Exception as exc:
+                raise _read_error(exc, tablet) from exc
+
+        whole = not table.schema.partition_keys and key_of is _whole and bucketed_of is _whole
+        return find_by_whole_key if whole else find
 
     def _by_tablet(self, keys: Sequence[Key]) -> Iterator[tuple[Tablet, list[int], list[bytes]]]:
         table = self.table
@@ -291,20 +369,51 @@ class SnapshotReader:
         scans = [tablet.scan(lower, upper) for tablet in tablets if tablet is not None]
         return scans[0] if len(scans) == 1 else heapq.merge(*scans)
 
-    def _whole_key(self, partition: PartitionTablets, key: Key) -> Key:
-        schema = self.table.schema
-        if not schema.partition_keys:
-            return key
-        values = dict(zip(schema.partition_keys, partition.values, strict=True))
-        values.update(zip((c.name for c in schema.key_columns), key, strict=True))
-        return tuple(values[name] for name in schema.primary_key)
+
+StoredRow = tuple[PartitionTablets, bytes, bytes]
+"""Partition, key bytes, row bytes."""
+
+
+class PrefixScan:
+    """A page of a prefix lookup in the making."""
+
+    def __init__(self, stored: Iterator[StoredRow], table: TableReader, shape: Shape, limit: int) -> None:
+        self.done = False
+        self.next_page_token: str | None = None
+        """Set when the page is done and more rows follow."""
+        self._stored = stored
+        self._table = table
+        self._shape = shape
+        self._left = limit
+        self._last: tuple[str, bytes] = ("", b"")
+
+    def step(self, budget: int) -> list[JsonRow]:
+        """The next rows of the page, after a look at `budget` stored rows at most (hidden ones count)."""
+        table, row_of, decode = self._table, self._shape.row, self._table.keys.decode
+        rows: list[JsonRow] = []
+        for partition, key_bytes, row in islice(self._stored, budget):
+            answer = row_of(table.whole_key(partition.values, decode(key_bytes)), row)
+            if answer is None:
+                budget -= 1
+                continue
+            if not self._left:
+                self.done = True
+                self.next_page_token = _encode_token(*self._last)
+                return rows
+            rows.append(answer)
+            self._left -= 1
+            self._last = partition.folder, key_bytes
+        self.done = len(rows) < budget
+        return rows
 
 
 def check_batch_size(count: int, most: int, what: str, option: str) -> None:
     """A batch over the limit is refused whole."""
     if count > most:
         raise TooLarge(
-            f"{count:,} {what}, at most {most:,} at a time", place=what, hint=f"send several requests, or raise {option}"
+            f"{count:,} {what}, at most {most:,} at a time",
+            place=what,
+            hint=f"send several requests, or raise {option}",
         )
 
 
@@ -312,8 +421,35 @@ def _picker(positions: Sequence[int], key_length: int) -> Callable[[Key], Key]:
     """A function that takes these positions out of a key; the key itself where they are all of it, in order."""
     wanted = tuple(positions)
     if wanted == tuple(range(key_length)):
-        return lambda key: key
+        return _whole
     return lambda key: tuple([key[position] for position in wanted])
+
+
+def _whole(key: Key) -> Key:
+    return key
+
+
+class _EmptyTablet:
+    """Stands for a bucket without files."""
+
+    directory = None
+
+    def get(self, key: bytes) -> bytes | None:  # noqa: ARG002
+        return None
+
+
+_EMPTY = _EmptyTablet()
+
+
+def _read_error(exc: Exception, tablet: Tablet | _EmptyTablet) -> Exception:
+    """RocksDB verifies the checksum of each block that it reads: a disk may go bad long after a file was loaded."""
+    if isinstance(exc, StelaeError) or not str(exc).startswith("Corruption"):
+        return exc
+    return CorruptData(
+        f"RocksDB can't read a sorted file: {exc}",
+        place=str(tablet.directory),
+        hint="keep the file; restart the server, which verifies all files, or roll back: stelae rollback",
+    )
 
 
 def _encode_token(folder: str, key: bytes) -> str:
@@ -334,5 +470,12 @@ def _decode_token(token: str | None) -> tuple[str, bytes | None]:
 
 
 def _json_type(value: object) -> str:
-    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "an array",
+    }
     return names.get(type(value), "an object")

@@ -1,0 +1,262 @@
+"""The ASGI application: hot paths straight to their endpoints, all others to FastAPI.
+
+    scope["path"] ─┬─ in the dict of hot paths ──── service/endpoints.py   lookups
+                   └─ not in it ─────────────────── FastAPI                tables, probes, metrics, documentation
+
+    create_app(options, warehouse)  →  TabletServer: tables + watcher + metrics + both kinds of routes
+
+The server starts to listen at once, and answers 503 until tables are loaded. `/livez` says that the loop runs.
+`/readyz` says that every table that was there with a snapshot at the start is served; a table that appears later, and
+a newer snapshot that does not load, never make a server unready that answers all it did before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+from service.asgi import (
+    ClientDisconnectedError,
+    MethodNotAllowed,
+    Receive,
+    Scope,
+    Send,
+    send_problem,
+    status_of,
+)
+from service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
+from service.endpoints import Endpoint, Lookup, PrefixLookup
+from service.metrics import Metrics, ServerCounts
+from service.openapi import openapi_page
+from service.options import ServerOptions
+from service.tables import ServedTable, State, unknown_table
+from service.tablet_folder import TabletFolder
+from service.watcher import Watcher
+from stelae.errors import InvalidRequest, NotFound, StelaeError
+from stelae.names import DEFAULT_DATABASE
+from stelae.sst import BlockCache
+from stelae.warehouse import Warehouse
+from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, lookup_path, prefix_lookup_path
+
+log = logging.getLogger("stelae.server")
+
+METRICS_CONTENT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class TabletServer:
+    """The application. `running` makes it live: an ASGI server does it by the lifespan messages, a test by itself."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        warehouse: Warehouse,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.options = options
+        self.warehouse = warehouse
+        self.tables: dict[str, ServedTable] = {}
+        self.counts = ServerCounts()
+        self.cache = BlockCache(options.block_cache_bytes)
+        self.metrics = Metrics(self.tables, self.counts, self.cache, wall_clock)
+        self.draining = False
+        """Set when the server is about to stop: `/readyz` says 503 from then on."""
+        self.started: tuple[str, ...] | None = None
+        """The tables that were there with a snapshot at the start; None until the warehouse was read."""
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called once, when they are all loaded, or have failed to."""
+        self._clock, self._wall_clock = clock, wall_clock
+        self._hot: dict[str, Endpoint] = {}
+        self._watcher: Watcher | None = None
+        self._cold = _cold_routes(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            endpoint = self._hot.get(scope["path"])
+            if endpoint is not None:
+                await endpoint(scope, receive, send)
+            else:
+                await self._answer_cold(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._follow_lifespan(receive, send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Watcher]:
+        """Load and serve what the warehouse has, as long as the context is open."""
+        folder = TabletFolder.beside(self.warehouse.storage, self.options.data_folder)
+        watcher = Watcher(
+            self.warehouse,
+            self.tables,
+            self.options,
+            folder,
+            self.cache,
+            self.counts,
+            on_table=self._add_routes,
+            clock=self._clock,
+            wall_clock=self._wall_clock,
+        )
+        self._watcher = watcher
+        tasks = [asyncio.create_task(watcher.run()), asyncio.create_task(self._await_start(watcher))]
+        try:
+            yield watcher
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._hot.clear()
+            await watcher.stop()
+            folder.close()
+
+    @property
+    def unready(self) -> list[str]:
+        """Tables that were there with a snapshot at the start and are not served."""
+        return [name for name in self.started or () if self.tables[name].state is not State.READY]
+
+    @property
+    def ready(self) -> bool:
+        return self.started is not None and not self.unready and not self.draining
+
+    def served_table(self, name: str) -> ServedTable:
+        """A table by the name in a path. NotFound, with names that come near, when it is not served."""
+        table = self.tables.get(name) or self.tables.get(f"{DEFAULT_DATABASE}.{name}")
+        if table is None:
+            self.counts.unknown_tables += 1
+            raise unknown_table(name, self.tables)
+        return table
+
+    def _add_routes(self, table: ServedTable) -> None:
+        database, _, bare = table.name.partition(".")
+        for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
+            self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts)
+            self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts)
+
+    async def _await_start(self, watcher: Watcher) -> None:
+        await watcher.looked.wait()
+        self.started = tuple(name for name, table in self.tables.items() if table.loading or table.newest_id)
+        await watcher.settled()
+        self.on_ready()
+
+    async def _answer_cold(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.counts.in_flight += 1
+        try:
+            if scope["method"] == "HEAD":
+                scope = {**scope, "method": "GET"}  # the server leaves the body out
+            await self._cold(scope, receive, send)
+        except ClientDisconnectedError:
+            pass
+        except Exception:
+            # Starlette has answered 500 by now, and raises so that the server can log it.
+            log.exception("%s %s failed in a way that was not foreseen", scope["method"], scope["path"])
+        finally:
+            self.counts.in_flight -= 1
+
+    async def _follow_lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        running = self.running()
+        try:
+            await running.__aenter__()
+        except StelaeError as exc:
+            await send({"type": "lifespan.startup.failed", "message": str(exc)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await running.__aexit__(None, None, None)
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def create_app(
+    options: ServerOptions,
+    warehouse: Warehouse,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wall_clock: Callable[[], float] = time.time,
+) -> TabletServer:
+    """The tablet server of a warehouse, as an ASGI application."""
+    return TabletServer(options, warehouse, clock=clock, wall_clock=wall_clock)
+
+
+def _cold_routes(server: TabletServer) -> FastAPI:
+    api = FastAPI(title="Stelae tablet server", docs_url="/docs", redoc_url=None, openapi_url="/openapi.json")
+    api.openapi = lambda: openapi_page(api)  # type: ignore[method-assign]
+    retry_after_s = max(1, round(server.options.poll_interval_s))
+
+    @api.get("/", include_in_schema=False)
+    async def root() -> Response:
+        return RedirectResponse("/docs")
+
+    @api.get(TABLES_PATH, tags=["tables"], summary="All tables that are served")
+    async def list_tables() -> TableList:
+        return TableList(tables=[summarize_table(table) for _, table in sorted(server.tables.items())])
+
+    @api.get(TABLES_PATH + "/{table}", tags=["tables"], summary="One table: definition, snapshot, state")
+    async def get_table(table: str, response: Response) -> TableDescription:
+        served = server.served_table(table)
+        if served.serving is not None:
+            response.headers[SNAPSHOT_HEADER] = str(served.serving.reader.id)
+        return describe_table(served)
+
+    @api.get("/livez", tags=["probes"], summary="Whether the process works", response_class=Response)
+    async def livez() -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    @api.get("/readyz", tags=["probes"], summary="Whether requests should be sent here")
+    async def readyz(response: Response) -> Readiness:
+        response.status_code = 200 if server.ready else 503
+        return Readiness.of(server.ready, server.draining, server.tables)
+
+    @api.get("/metrics", tags=["probes"], summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        return Response(server.metrics.page(), media_type=METRICS_CONTENT)
+
+    # What is left of the paths of tables: those of tables that are not served, and operations that do not exist.
+    @api.api_route(TABLES_PATH + "/{table}/{operation:path}", methods=_ANY, include_in_schema=False)
+    async def unknown(table: str, operation: str) -> Response:
+        served = server.served_table(table)
+        raise NotFound(
+            f"no operation {operation!r}", place=operation, hint=f"GET {TABLES_PATH}/{served.name}, or see /docs"
+        )
+
+    @api.exception_handler(StelaeError)
+    async def stelae_error(request: Request, exc: StelaeError) -> Response:  # noqa: ARG001
+        return _Problem(exc, retry_after_s)
+
+    @api.exception_handler(HTTPException)
+    async def http_error(request: Request, exc: HTTPException) -> Response:
+        if exc.status_code == 405:
+            allow = (exc.headers or {}).get("Allow", "GET") + ", HEAD"
+            error: StelaeError = MethodNotAllowed(
+                f"{request.method} is no method of this path", place=request.url.path, hint=f"it has {allow}"
+            )
+            return _Problem(error, retry_after_s, allow)
+        if exc.status_code == 404:
+            error = NotFound("no such path", place=request.url.path, hint="the paths are listed at /docs")
+            return _Problem(error, retry_after_s)
+        return _Problem(InvalidRequest(str(exc.detail), place=request.url.path), retry_after_s)
+
+    @api.exception_handler(Exception)
+    async def unforeseen(request: Request, exc: Exception) -> Response:  # noqa: ARG001
+        return _Problem(StelaeError("the server failed; its log says why", place=request.url.path), retry_after_s)
+
+    return api
+
+
+_ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+class _Problem(Response):
+    """Problem details, as a response of Starlette."""
+
+    def __init__(self, error: StelaeError, retry_after_s: int, allow: str | None = None) -> None:
+        super().__init__(status_code=status_of(error))
+        self._error, self._retry_after_s, self._allow = error, retry_after_s, allow
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send_problem(send, self._error, retry_after_s=self._retry_after_s, allow=self._allow)

@@ -1,0 +1,82 @@
+"""The command `stelae serve`. Added to `stelae` through the entry point `stelae.commands`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.options import DEFAULTS, ServerOptions, describe
+from stelae.cli.arguments import WarehouseOption, open_warehouse
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(serve)
+
+
+def serve(
+    warehouse: WarehouseOption,
+    host: Annotated[str, typer.Option("--host", help=describe("host"))] = DEFAULTS.host,
+    port: Annotated[int, typer.Option("--port", help=describe("port"))] = DEFAULTS.port,
+    table: Annotated[list[str] | None, typer.Option("--table", metavar="TABLE", help=describe("tables"))] = None,
+    poll_interval: Annotated[
+        float, typer.Option("--poll-interval", metavar="SECONDS", help=describe("poll_interval_s"))
+    ] = DEFAULTS.poll_interval_s,
+    block_cache_bytes: Annotated[
+        int, typer.Option("--block-cache-bytes", metavar="BYTES", help=describe("block_cache_bytes"))
+    ] = DEFAULTS.block_cache_bytes,
+    data_folder: Annotated[
+        Path | None, typer.Option("--data-folder", metavar="FOLDER", help=describe("data_folder"))
+    ] = None,
+    max_body_bytes: Annotated[
+        int, typer.Option("--max-body-bytes", metavar="BYTES", help=describe("max_body_bytes"))
+    ] = DEFAULTS.max_body_bytes,
+    max_batch_keys: Annotated[
+        int, typer.Option("--max-batch-keys", metavar="N", help=describe("max_batch_keys"))
+    ] = DEFAULTS.max_batch_keys,
+    max_page_rows: Annotated[
+        int, typer.Option("--max-page-rows", metavar="N", help=describe("max_page_rows"))
+    ] = DEFAULTS.max_page_rows,
+    max_parallel_loads: Annotated[
+        int, typer.Option("--max-parallel-loads", metavar="N", help=describe("max_parallel_loads"))
+    ] = DEFAULTS.max_parallel_loads,
+    load_threads: Annotated[
+        int, typer.Option("--load-threads", metavar="N", help=describe("load_threads"))
+    ] = DEFAULTS.load_threads,
+    kept_snapshots: Annotated[
+        int, typer.Option("--kept-snapshots", metavar="N", help=describe("kept_snapshots"))
+    ] = DEFAULTS.kept_snapshots,
+    drain: Annotated[float, typer.Option("--drain", metavar="SECONDS", help=describe("drain_s"))] = DEFAULTS.drain_s,
+    shutdown_grace: Annotated[
+        float, typer.Option("--shutdown-grace", metavar="SECONDS", help=describe("shutdown_grace_s"))
+    ] = DEFAULTS.shutdown_grace_s,
+) -> None:
+    """Serve tables over HTTP until Ctrl-C or SIGTERM.
+
+    Loads what the warehouse has, prints a line when it is ready, and follows new snapshots.
+    """
+    options = ServerOptions(
+        host=host,
+        port=port,
+        tables=tuple(table or ()),
+        poll_interval_s=poll_interval,
+        block_cache_bytes=block_cache_bytes,
+        data_folder=data_folder,
+        max_body_bytes=max_body_bytes,
+        max_batch_keys=max_batch_keys,
+        max_page_rows=max_page_rows,
+        max_parallel_loads=max_parallel_loads,
+        load_threads=load_threads,
+        kept_snapshots=kept_snapshots,
+        drain_s=drain,
+        shutdown_grace_s=shutdown_grace,
+    )
+    opened = open_warehouse(warehouse)
+    for name in options.tables:
+        opened.table(name)
+
+    from service.server import run_server
+
+    run_server(options, opened)

@@ -1,0 +1,221 @@
+"""What the server says about its tables: the bodies of `/v1/tables`, `/v1/tables/{table}` and `/readyz`.
+
+Pydantic models, since they are also the schemas in the OpenAPI page. docs/http.md#tables explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from service.tables import ServedTable, State
+from stelae.errors import StelaeError
+from stelae.manifest import PartitionFiles, Snapshot
+from stelae.schema import TableSchema
+from stelae.types import encode_type
+
+MAX_PARTITIONS = 1000
+"""Partitions that a description lists; a table may have many more."""
+
+
+class Trouble(BaseModel):
+    """Why the newest snapshot of a table is not served."""
+
+    type: str = Field(description="Kind of the error, as in problem types.", examples=["corrupt-data"])
+    detail: str
+    place: str | None = None
+    hint: str | None = None
+
+
+class ColumnDescription(BaseModel):
+    """A column."""
+
+    id: int
+    name: str = Field(examples=["user_id"])
+    type: dict[str, Any] = Field(description="The type by its parts.", examples=[{"name": "BIGINT", "nullable": False}])
+    sql_type: str = Field(description="The type as SQL.", examples=["BIGINT NOT NULL"])
+    comment: str | None
+
+
+class SchemaDescription(BaseModel):
+    """The definition of a table: what its schema file says, and what is derived from it."""
+
+    format: int
+    id: int
+    columns: list[ColumnDescription]
+    primary_key: list[str]
+    partition_keys: list[str]
+    options: dict[str, str] = Field(description="As they were given; docs/options.md.")
+    comment: str | None
+    bucket_key: list[str] = Field(description="A prefix lookup that gives all of them asks one bucket.")
+
+
+class TableSummary(BaseModel):
+    """A table in the list."""
+
+    name: str = Field(examples=["shop.users"])
+    state: State
+    snapshot: int | None = Field(description="The snapshot that is served.", examples=[17])
+    newest_snapshot: int | None = Field(description="The newest one on storage, as far as known.", examples=[17])
+    rows: int | None = Field(description="Rows of the served snapshot.", examples=[1_000_000])
+    buckets: int | None = Field(description="Buckets of the served snapshot, in all partitions.", examples=[8])
+    error: Trouble | None = Field(description="Why the newest snapshot is not served.")
+    definition: SchemaDescription | None = Field(
+        alias="schema", description="The definition that answers follow; null when it can't be read."
+    )
+
+
+class TableList(BaseModel):
+    """All tables that are served, by name."""
+
+    tables: list[TableSummary]
+
+
+class PartitionDescription(BaseModel):
+    """A partition of the served snapshot."""
+
+    values: dict[str, Any] = Field(description="Values of the partition columns.", examples=[{"dt": "2026-11-20"}])
+    buckets: int
+    rows: int
+    bytes: int
+
+
+class SnapshotDescription(BaseModel):
+    """A snapshot."""
+
+    id: int
+    schema_id: int = Field(description="The definition that it was built with.")
+    build_id: str
+    kind: str = Field(description="merge, overwrite or rollback")
+    created: str = Field(
+        description="When it was built, by the builder's clock.", examples=["2026-11-20T12:34:56.789Z"]
+    )
+    rows: int
+    files: int
+    bytes: int
+    partition_count: int
+    partitions: list[PartitionDescription] = Field(description=f"The first {MAX_PARTITIONS} of them, sorted by folder.")
+
+
+class TableDescription(TableSummary):
+    """Everything about one table."""
+
+    kept_snapshots: list[int] = Field(description="Replaced snapshots that can still be pinned, newest first.")
+    served: SnapshotDescription | None = Field(description="The snapshot that is served.")
+
+
+class TableReadiness(BaseModel):
+    """A table, for a probe."""
+
+    state: State
+    snapshot: int | None
+    newest_snapshot: int | None
+    error: Trouble | None = None
+
+
+class Readiness(BaseModel):
+    """Whether requests should be sent to this server."""
+
+    ready: bool
+    draining: bool = Field(description="The server is about to stop.")
+    tables: dict[str, TableReadiness]
+
+    @classmethod
+    def of(cls, ready: bool, draining: bool, tables: Mapping[str, ServedTable]) -> Readiness:
+        return cls(
+            ready=ready,
+            draining=draining,
+            tables={
+                name: TableReadiness(
+                    state=table.state,
+                    snapshot=_served_id(table),
+                    newest_snapshot=table.newest_id,
+                    error=_trouble(table.error),
+                )
+                for name, table in sorted(tables.items())
+            },
+        )
+
+
+def summarize_table(table: ServedTable) -> TableSummary:
+    """A table in the list."""
+    return TableSummary(**_summary(table))
+
+
+def describe_table(table: ServedTable) -> TableDescription:
+    """Everything about one table."""
+    serving = table.serving
+    return TableDescription(
+        **_summary(table),
+        kept_snapshots=serving.open_ids[1:] if serving else [],
+        served=None if serving is None else _snapshot(serving.reader.snapshot, serving.reader.table.schema),
+    )
+
+
+def _summary(table: ServedTable) -> dict[str, Any]:
+    snapshot = table.serving.reader.snapshot if table.serving else None
+    schema = table.serving.reader.table.schema if table.serving else table.schema
+    return {
+        "name": table.name,
+        "state": table.state,
+        "snapshot": _served_id(table),
+        "newest_snapshot": table.newest_id,
+        "rows": None if snapshot is None else snapshot.totals.rows - snapshot.totals.hidden_rows,
+        "buckets": None if snapshot is None else sum(p.bucket_count for p in snapshot.partitions),
+        "error": _trouble(table.error),
+        "schema": None if schema is None else _schema(schema),
+    }
+
+
+def _served_id(table: ServedTable) -> int | None:
+    return table.serving.reader.id if table.serving else None
+
+
+def _trouble(error: StelaeError | None) -> Trouble | None:
+    if error is None:
+        return None
+    return Trouble(type=error.type, detail=error.message, place=error.place, hint=error.hint)
+
+
+def _schema(schema: TableSchema) -> SchemaDescription:
+    columns = [
+        ColumnDescription(
+            id=column.id,
+            name=column.name,
+            type=encode_type(column.type),
+            sql_type=column.type.sql(),
+            comment=column.comment,
+        )
+        for column in schema.columns
+    ]
+    bucket_key = [column.name for column in schema.bucket_columns]
+    return SchemaDescription.model_validate({**schema.encode(), "columns": columns, "bucket_key": bucket_key})
+
+
+def _snapshot(snapshot: Snapshot, schema: TableSchema) -> SnapshotDescription:
+    by_folder = sorted(snapshot.partitions, key=lambda partition: partition.folder)
+    return SnapshotDescription(
+        id=snapshot.id,
+        schema_id=snapshot.schema_id,
+        build_id=snapshot.build_id,
+        kind=snapshot.kind,
+        created=datetime.fromtimestamp(snapshot.created_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+        rows=snapshot.totals.rows - snapshot.totals.hidden_rows,
+        files=snapshot.totals.files,
+        bytes=snapshot.totals.bytes,
+        partition_count=len(snapshot.partitions),
+        partitions=[_partition(partition, schema) for partition in by_folder[:MAX_PARTITIONS]],
+    )
+
+
+def _partition(partition: PartitionFiles, schema: TableSchema) -> PartitionDescription:
+    totals = partition.totals
+    return PartitionDescription(
+        values=dict(zip(schema.partition_keys, partition.values, strict=True)),
+        buckets=partition.bucket_count,
+        rows=totals.rows - totals.hidden_rows,
+        bytes=totals.bytes,
+    )

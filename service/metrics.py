@@ -1,0 +1,205 @@
+"""What the server counts, and how Prometheus reads it.
+
+    endpoints, watcher  →  TableCounts, OperationCounts (plain integers)  →  Metrics.collect at each scrape
+
+Counting is on the path of every request, so it is an addition to an integer; all names and labels are made when
+somebody scrapes. The metrics are listed in docs/serving.md#metrics.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from service.tables import ServedTable
+    from stelae.sst import BlockCache
+
+LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP = "lookup", "batch-lookup", "prefix-lookup"
+OPERATIONS = (LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP)
+
+BOUNDS_S = (
+    0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+    2.5, 5.0,
+)  # fmt: skip
+"""Upper bounds of the duration histogram: seconds from the request's head to the last byte given to the socket."""
+
+OK = "ok"
+DISCONNECTED = "disconnected"
+"""Outcome of a request whose client went away. Others are `ok` and the `type` of errors: `invalid-request`, ..."""
+
+
+class OperationCounts:
+    """Requests of one operation on one table."""
+
+    __slots__ = ("durations", "failed", "ok", "seconds")
+
+    def __init__(self) -> None:
+        self.ok = 0
+        self.failed: Counter[str] = Counter()
+        self.durations = [0] * (len(BOUNDS_S) + 1)
+        self.seconds = 0.0
+
+    def answered(self, seconds: float) -> None:
+        """One more request with an answer, found or not."""
+        self.ok += 1
+        self.durations[bisect_left(BOUNDS_S, seconds)] += 1
+        self.seconds += seconds
+
+
+class TableCounts:
+    """Everything that is counted of one table."""
+
+    def __init__(self) -> None:
+        self.operations = {operation: OperationCounts() for operation in OPERATIONS}
+        self.found = 0
+        self.missing = 0
+        self.loads = 0
+        self.load_failures = 0
+        self.load_seconds = 0.0
+        self.last_load_seconds = 0.0
+
+
+class ServerCounts:
+    """What belongs to no table."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.unknown_tables = 0
+        self.poll_failures = 0
+        self.polled_at = 0.0
+        """When the warehouse last answered, by the wall clock."""
+
+
+class Metrics(Collector):
+    """Turns the counts into Prometheus' families, at each scrape."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, ServedTable],
+        counts: ServerCounts,
+        cache: BlockCache,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._tables = tables
+        self._counts = counts
+        self._cache = cache
+        self._wall_clock = wall_clock
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def page(self) -> bytes:
+        """The text that `/metrics` answers."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._loads()
+        yield from self._snapshots()
+        yield from self._server()
+
+    def _requests(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "stelae_requests", "Requests, by what became of them.", labels=["table", "operation", "outcome"]
+        )
+        keys = CounterMetricFamily("stelae_keys", "Keys that lookups asked for.", labels=["table", "result"])
+        for name, table in self._tables.items():
+            for operation, counts in table.counts.operations.items():
+                requests.add_metric([name, operation, OK], counts.ok)
+                for outcome, number in counts.failed.items():
+                    requests.add_metric([name, operation, outcome], number)
+            keys.add_metric([name, "found"], table.counts.found)
+            keys.add_metric([name, "missing"], table.counts.missing)
+        # Names of tables that are not served come from outside: as labels they would be without bound.
+        requests.add_metric(["", "", "not-found"], self._counts.unknown_tables)
+        yield requests
+        yield keys
+        durations = HistogramMetricFamily(
+            "stelae_request_duration_seconds",
+            "From the request's head to its last byte, of answers.",
+            labels=["operation"],
+        )
+        for operation in OPERATIONS:
+            each = [table.counts.operations[operation] for table in self._tables.values()]
+            numbers = [sum(column) for column in zip(*(counts.durations for counts in each), strict=True)] or [0]
+            bounds = [*map(str, BOUNDS_S), "+Inf"]
+            durations.add_metric(
+                [operation],
+                buckets=[(bound, total) for bound, total in zip(bounds, accumulate(numbers), strict=False)],
+                sum_value=sum(counts.seconds for counts in each),
+            )
+        yield durations
+
+    def _loads(self) -> Iterator[Metric]:
+        loads = CounterMetricFamily("stelae_loads", "Snapshots loaded and served.", labels=["table"])
+        failures = CounterMetricFamily(
+            "stelae_load_failures", "Attempts to load a snapshot that failed.", labels=["table"]
+        )
+        seconds = CounterMetricFamily("stelae_load_seconds", "Time of all loads.", labels=["table"])
+        last = GaugeMetricFamily("stelae_last_load_seconds", "Time of the last load that succeeded.", labels=["table"])
+        for name, table in self._tables.items():
+            counts = table.counts
+            loads.add_metric([name], counts.loads)
+            failures.add_metric([name], counts.load_failures)
+            seconds.add_metric([name], counts.load_seconds)
+            last.add_metric([name], counts.last_load_seconds)
+        yield from (loads, failures, seconds, last)
+
+    def _snapshots(self) -> Iterator[Metric]:
+        def gauge(name: str, text: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(name, text, labels=["table"])
+
+        states = GaugeMetricFamily(
+            "stelae_table_state", "1 at the state that the table is in.", labels=["table", "state"]
+        )
+        failing = gauge("stelae_table_failing", "1 while the newest snapshot can't be loaded, served or not.")
+        served = gauge("stelae_snapshot_id", "The snapshot that is served.")
+        newest = gauge("stelae_newest_snapshot_id", "The newest snapshot on storage, as far as known.")
+        age = gauge("stelae_snapshot_age_seconds", "Since the served snapshot was built.")
+        rows = gauge("stelae_snapshot_rows", "Rows of the served snapshot, without hidden ones.")
+        size = gauge("stelae_snapshot_bytes", "Size of the served snapshot's files.")
+        buckets = gauge("stelae_snapshot_buckets", "Buckets of the served snapshot, in all partitions.")
+        kept = gauge("stelae_kept_snapshots", "Replaced snapshots that are open for pinned requests.")
+        now = self._wall_clock()
+        for name, table in self._tables.items():
+            for state in type(table.state):
+                states.add_metric([name, state], state is table.state)
+            failing.add_metric([name], table.error is not None)
+            if table.newest_id is not None:
+                newest.add_metric([name], table.newest_id)
+            serving = table.serving
+            if serving is not None:
+                snapshot = serving.reader.snapshot
+                served.add_metric([name], snapshot.id)
+                age.add_metric([name], max(0.0, now - snapshot.created_ms / 1000))
+                rows.add_metric([name], snapshot.totals.rows - snapshot.totals.hidden_rows)
+                size.add_metric([name], snapshot.totals.bytes)
+                buckets.add_metric([name], sum(partition.bucket_count for partition in snapshot.partitions))
+                kept.add_metric([name], len(serving.kept))
+        yield from (states, failing, served, newest, age, rows, size, buckets, kept)
+
+    def _server(self) -> Iterator[Metric]:
+        def gauge(name: str, text: str, value: float) -> Metric:
+            return GaugeMetricFamily(name, text, value=value)
+
+        yield gauge("stelae_requests_in_flight", "Requests that are being answered.", self._counts.in_flight)
+        yield gauge("stelae_block_cache_bytes", "Blocks in RocksDB's block cache.", self._cache.usage_bytes())
+        yield gauge("stelae_block_cache_capacity_bytes", "Size of the block cache.", self._cache.capacity_bytes)
+        yield CounterMetricFamily(
+            "stelae_poll_failures", "Looks at the warehouse that failed.", value=self._counts.poll_failures
+        )
+        yield gauge("stelae_last_poll_timestamp_seconds", "When the warehouse last answered.", self._counts.polled_at)

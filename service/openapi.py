@@ -1,0 +1,373 @@
+"""The OpenAPI page: what FastAPI knows of its own routes, and the hot ones, which it does not know.
+
+The examples are requests to two tables, with their answers (tests/service/test_openapi.py builds the tables, sends
+every example and compares):
+
+    shop.users    PRIMARY KEY (user_id)                          shop.orders    PRIMARY KEY (user_id, order_id)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+import stelae
+from stelae.wire import DEFAULT_LIMIT, JSON, PROBLEM_JSON, SNAPSHOT_HEADER, TABLES_PATH
+
+LOOKUP_TEMPLATE = TABLES_PATH + "/{table}/lookup"
+PREFIX_LOOKUP_TEMPLATE = TABLES_PATH + "/{table}/prefix-lookup"
+
+Json = dict[str, Any]
+
+ABOUT = """
+Point, batch and prefix lookups in primary-key tables that Spark builds.
+
+Values are typed by the table's schema: integers are numbers, DECIMAL is a string of digits, dates and times are ISO
+8601, BYTES is base64, NaN and infinities are the strings `NaN`, `Infinity`, `-Infinity`. Errors are [problem
+details](https://www.rfc-editor.org/rfc/rfc9457). Every answer names its snapshot in the header `Stelae-Snapshot`; the
+same header on a request pins it.
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request and its answer."""
+
+    name: str
+    template: str
+    method: str
+    table: str
+    status: int
+    answer: Json
+    """For a problem: the members that are stable."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Json | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+ADA = {
+    "user_id": 42,
+    "name": "Ada",
+    "city": "Paris",
+    "balance": "12.50",
+    "since": "2026-11-20T12:34:56Z",
+}
+LIN = {"user_id": 43, "name": "Lin", "city": None, "balance": "0.00", "since": "2026-11-21T08:00:00Z"}
+ORDERS = [
+    {"user_id": 42, "order_id": 1001, "status": "shipped", "total": "99.90"},
+    {"user_id": 42, "order_id": 1002, "status": "open", "total": "5.00"},
+    {"user_id": 42, "order_id": 1003, "status": "open", "total": "18.00"},
+]
+PAGE_TOKEN = "WyIiLCI4MDAwMDAwMDAwMDAwMDJhODAwMDAwMDAwMDAwMDNlYSJd"  # noqa: S105
+
+
+def _problem(kind: str, status: int, **more: str) -> Json:
+    return {"type": f"urn:stelae:problem:{kind}", "title": kind.replace("-", " "), "status": status, **more}
+
+
+EXAMPLES: Sequence[Example] = (
+    Example(
+        "found", LOOKUP_TEMPLATE, "get", "shop.users", 200, {"found": True, "row": ADA, "snapshot": 1},
+        query={"user_id": "42"},
+    ),
+    Example(
+        "some columns", LOOKUP_TEMPLATE, "get", "shop.users", 200,
+        {"found": True, "row": {"city": "Paris", "name": "Ada"}, "snapshot": 1},
+        query={"user_id": "42", "columns": "city,name"},
+    ),
+    Example(
+        "missing", LOOKUP_TEMPLATE, "get", "shop.users", 200, {"found": False, "row": None, "snapshot": 1},
+        query={"user_id": "7"},
+    ),
+    Example(
+        "pinned", LOOKUP_TEMPLATE, "get", "shop.users", 200, {"found": True, "row": LIN, "snapshot": 1},
+        query={"user_id": "43"}, headers={SNAPSHOT_HEADER: "1"},
+    ),
+    Example(
+        "not a number", LOOKUP_TEMPLATE, "get", "shop.users", 400,
+        _problem("invalid-request", 400, place="user_id"), query={"user_id": "ada"},
+    ),
+    Example(
+        "no such table", LOOKUP_TEMPLATE, "get", "shop.user", 404,
+        _problem("not-found", 404, hint="did you mean shop.users?"), query={"user_id": "42"},
+    ),
+    Example(
+        "snapshot not open", LOOKUP_TEMPLATE, "get", "shop.users", 404,
+        _problem("not-found", 404, place=SNAPSHOT_HEADER), query={"user_id": "42"}, headers={SNAPSHOT_HEADER: "9"},
+    ),
+    Example(
+        "objects", LOOKUP_TEMPLATE, "post", "shop.users", 200, {"rows": [ADA, None], "snapshot": 1},
+        body={"keys": [{"user_id": 42}, {"user_id": 7}]},
+    ),
+    Example(
+        "bare values", LOOKUP_TEMPLATE, "post", "shop.users", 200,
+        {"rows": [{"name": "Ada"}, {"name": "Lin"}], "snapshot": 1}, body={"keys": [42, 43], "columns": ["name"]},
+    ),
+    Example(
+        "several key columns", LOOKUP_TEMPLATE, "post", "shop.orders", 200, {"rows": [ORDERS[1]], "snapshot": 1},
+        body={"keys": [{"user_id": 42, "order_id": 1002}]},
+    ),
+    Example(
+        "wrong key", LOOKUP_TEMPLATE, "post", "shop.users", 400,
+        _problem("invalid-request", 400, place="keys[1].user_id"), body={"keys": [{"user_id": 42}, {"user_id": "ada"}]},
+    ),
+    Example(
+        "first page", PREFIX_LOOKUP_TEMPLATE, "post", "shop.orders", 200,
+        {"rows": ORDERS[:2], "next_page_token": PAGE_TOKEN, "snapshot": 1},
+        body={"prefix": {"user_id": 42}, "limit": 2},
+    ),
+    Example(
+        "next page", PREFIX_LOOKUP_TEMPLATE, "post", "shop.orders", 200,
+        {"rows": ORDERS[2:], "next_page_token": None, "snapshot": 1},
+        body={"prefix": {"user_id": 42}, "limit": 2, "page_token": PAGE_TOKEN},
+    ),
+    Example(
+        "not a prefix", PREFIX_LOOKUP_TEMPLATE, "post", "shop.orders", 400,
+        _problem("invalid-request", 400, place="prefix"), body={"prefix": {"order_id": 1001}},
+    ),
+)  # fmt: skip
+
+
+def openapi_page(api: FastAPI) -> Json:
+    """The whole page."""
+    page = get_openapi(
+        title=api.title, version=stelae.__version__, routes=api.routes, description=ABOUT.strip(),
+        tags=[{"name": name} for name in ("lookups", "tables", "probes")],
+    )  # fmt: skip
+    page["paths"] = {
+        LOOKUP_TEMPLATE: {"get": _lookup(), "post": _batch_lookup()},
+        PREFIX_LOOKUP_TEMPLATE: {"post": _prefix_lookup()},
+        **page["paths"],
+    }
+    schemas = page.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(SCHEMAS)
+    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's; bad input gets problem details here
+        schemas.pop(unused, None)
+    for path in page["paths"].values():
+        for operation in path.values():
+            if "HTTPValidationError" in str(operation["responses"].pop("422", None)):
+                operation["responses"]["404"] = _problem_response("No such table.", ())
+    page["paths"]["/readyz"]["get"]["responses"]["503"] = {
+        "description": "Not yet, or not any more.",
+        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Readiness"}}},
+    }
+    return page
+
+
+def _lookup() -> Json:
+    return _operation(
+        "get",
+        LOOKUP_TEMPLATE,
+        "LookupAnswer",
+        summary="The row of one key",
+        description="One query parameter for each column of the primary key. A key that is not there is an answer, "
+        "`found: false`; a table that is not there is an error.",
+        parameters=[
+            {
+                "name": "key",
+                "in": "query",
+                "description": "The columns of the primary key, `user_id=42`. Each once.",
+                "required": True,
+                "style": "form",
+                "explode": True,
+                "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+                "examples": {
+                    e.name: {"value": {name: value for name, value in e.query.items() if name != "columns"}}
+                    for e in EXAMPLES
+                    if (e.method, e.template) == ("get", LOOKUP_TEMPLATE)
+                },
+            },
+            {
+                "name": "columns",
+                "in": "query",
+                "description": "Columns of the answer, with commas between them; all by default. (If the key has a "
+                "column of this name, the parameter is the key; select columns by POST then.)",
+                "schema": {"type": "string"},
+                "example": "city,name",
+            },
+        ],
+    )
+
+
+def _batch_lookup() -> Json:
+    return _operation(
+        "post",
+        LOOKUP_TEMPLATE,
+        "BatchAnswer",
+        summary="The rows of many keys",
+        description="Rows are in the order of the keys, `null` where there is none. All are from one snapshot.",
+        body="BatchRequest",
+    )
+
+
+def _prefix_lookup() -> Json:
+    return _operation(
+        "post",
+        PREFIX_LOOKUP_TEMPLATE,
+        "PrefixAnswer",
+        summary="The rows whose keys start alike",
+        description="A prefix is any of the partition columns and the first so many of the other key columns. Rows "
+        "come in key order, partition by partition. A next page continues after the last row of the page before, in "
+        "the snapshot that is current then; pin the snapshot to read all pages from one.",
+        body="PrefixRequest",
+    )
+
+
+def _operation(
+    method: str,
+    template: str,
+    answer: str,
+    *,
+    summary: str,
+    description: str,
+    parameters: Sequence[Json] = (),
+    body: str | None = None,
+) -> Json:
+    examples = [e for e in EXAMPLES if (e.method, e.template) == (method, template)]
+    operation: Json = {
+        "tags": ["lookups"],
+        "operationId": f"{method}{template.rpartition('/')[2].title().replace('-', '')}",
+        "summary": summary,
+        "description": description,
+        "parameters": [*_SHARED_PARAMETERS, *parameters],
+        "responses": {
+            "200": {
+                "description": "From the snapshot that the header names.",
+                "headers": {SNAPSHOT_HEADER: {"schema": {"type": "integer"}}},
+                "content": {
+                    JSON: {
+                        "schema": _ref(answer),
+                        "examples": {e.name: {"value": e.answer} for e in _with(examples, 200)},
+                    }
+                },
+            },
+            "400": _problem_response("The request is wrong.", _with(examples, 400)),
+            "404": _problem_response("No such table, or the pinned snapshot is not open.", _with(examples, 404)),
+            "503": {
+                **_problem_response("No snapshot is served yet.", ()),
+                "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}},
+            },
+        },
+    }
+    if body is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {JSON: {"schema": _ref(body), "examples": {e.name: {"value": e.body} for e in examples}}},
+        }
+        operation["responses"]["413"] = _problem_response("The body, the batch or the page is over a limit.", ())
+        operation["responses"]["415"] = _problem_response("The body is not JSON.", ())
+    return operation
+
+
+def _with(examples: Sequence[Example], status: int) -> list[Example]:
+    return [example for example in examples if example.status == status]
+
+
+def _problem_response(description: str, examples: Sequence[Example]) -> Json:
+    content: Json = {"schema": _ref("Problem")}
+    if examples:
+        content["examples"] = {e.name: {"value": e.answer} for e in examples}
+    return {"description": description, "content": {PROBLEM_JSON: content}}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_SHARED_PARAMETERS: Sequence[Json] = (
+    {
+        "name": "table",
+        "in": "path",
+        "required": True,
+        "description": "`database.table`; a bare name is in database `default`.",
+        "schema": {"type": "string"},
+        "example": "shop.users",
+    },
+    {
+        "name": SNAPSHOT_HEADER,
+        "in": "header",
+        "description": "Answer from this snapshot, or not at all.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+)
+
+SCHEMAS: Mapping[str, Json] = {
+    "Row": {
+        "type": "object",
+        "description": "The selected columns, by name, in the order of the selection.",
+        "additionalProperties": True,
+    },
+    "LookupAnswer": {
+        "type": "object",
+        "required": ["found", "row", "snapshot"],
+        "additionalProperties": False,
+        "properties": {
+            "found": {"type": "boolean"},
+            "row": {"anyOf": [_ref("Row"), {"type": "null"}]},
+            "snapshot": {"type": "integer"},
+        },
+    },
+    "BatchRequest": {
+        "type": "object",
+        "required": ["keys"],
+        "additionalProperties": False,
+        "properties": {
+            "keys": {
+                "type": "array",
+                "description": "Each an object with all primary-key columns, or the bare value where it is one column.",
+                "items": {},
+            },
+            "columns": {"type": ["array", "null"], "items": {"type": "string"}, "description": "All by default."},
+        },
+    },
+    "BatchAnswer": {
+        "type": "object",
+        "required": ["rows", "snapshot"],
+        "additionalProperties": False,
+        "properties": {
+            "rows": {"type": "array", "items": {"anyOf": [_ref("Row"), {"type": "null"}]}},
+            "snapshot": {"type": "integer"},
+        },
+    },
+    "PrefixRequest": {
+        "type": "object",
+        "required": ["prefix"],
+        "additionalProperties": False,
+        "properties": {
+            "prefix": {"type": "object", "additionalProperties": True},
+            "limit": {"type": ["integer", "null"], "minimum": 1, "default": DEFAULT_LIMIT},
+            "page_token": {
+                "type": ["string", "null"],
+                "description": "`next_page_token` of the page before, unchanged.",
+            },
+            "columns": {"type": ["array", "null"], "items": {"type": "string"}, "description": "All by default."},
+        },
+    },
+    "PrefixAnswer": {
+        "type": "object",
+        "required": ["rows", "next_page_token", "snapshot"],
+        "additionalProperties": False,
+        "properties": {
+            "rows": {"type": "array", "items": _ref("Row")},
+            "next_page_token": {"type": ["string", "null"], "description": "null: there are no more rows."},
+            "snapshot": {"type": "integer"},
+        },
+    },
+    "Problem": {
+        "type": "object",
+        "description": "RFC 9457 problem details.",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "description": "Stable: urn:stelae:problem: and the kind of error."},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "What failed, and what was expected."},
+            "place": {"type": "string", "description": "Where: a member, a column, a table."},
+            "hint": {"type": "string", "description": "What to do."},
+        },
+    },
+}

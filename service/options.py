@@ -1,0 +1,164 @@
+"""Options of the tablet server, each declared once: default, unit, consequence.
+
+    ServerOptions        the values; checked when they are made
+    SERVER_OPTIONS       the declarations, in order: `stelae serve --help` and docs/serving.md are printed from them
+
+What builder and server must agree on (bucket counts, merge rules, formats) is no option of the server: it is written
+in the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stelae.errors import InvalidRequest
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOption:
+    """One declaration."""
+
+    name: str
+    default: str
+    unit: str
+    does: str
+
+    @property
+    def flag(self) -> str:
+        """How it is spelled on the command line."""
+        return FLAGS.get(self.name, "--" + self.name.replace("_", "-"))
+
+
+FLAGS = {
+    "tables": "--table",
+    "poll_interval_s": "--poll-interval",
+    "drain_s": "--drain",
+    "shutdown_grace_s": "--shutdown-grace",
+}
+"""Flags that are not the field's own name."""
+
+
+def _option(default: Any, does: str, *, unit: str = "", shown: str | None = None) -> Any:
+    return field(
+        default=default, metadata={"does": does, "unit": unit, "shown": str(default) if shown is None else shown}
+    )
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How one tablet server runs."""
+
+    host: str = _option(
+        "127.0.0.1",
+        "Address to listen on. `0.0.0.0` takes requests from other machines; put what authenticates before it.",
+    )
+    port: int = _option(8000, "Port to listen on. `0`: a free one, named in the line that is printed at the start.")
+    tables: tuple[str, ...] = _option(
+        (),
+        "Tables to serve; they must exist. None named: all of the warehouse, also those that are created later.",
+        shown="all",
+    )
+    poll_interval_s: float = _option(
+        1.0,
+        "How often the warehouse is asked for new tables and snapshots. Shorter: a new snapshot is served sooner; "
+        "longer: fewer requests to the storage (a listing of the tables, and two small requests for each).",
+        unit="seconds",
+    )
+    block_cache_bytes: int = _option(
+        256 * MIB,
+        "RocksDB block cache, shared by all tables. Larger: fewer blocks are read and decompressed again; more memory.",
+        unit="bytes",
+        shown="256 MiB",
+    )
+    data_folder: Path | None = _option(  # noqa: RUF009
+        None,
+        "Where open tablets have their folders. On the file system of a local warehouse files are linked, elsewhere "
+        "copied. Emptied at the end, and at the next start after a crash.",
+        shown="`.serving` in a local warehouse that can be written, else a temporary folder",
+    )
+    max_body_bytes: int = _option(
+        16 * MIB,
+        "Largest request body; a larger one gets 413. A body is parsed in one go, and nothing else is answered "
+        "meanwhile: about 5 ms a MiB.",
+        unit="bytes",
+        shown="16 MiB",
+    )
+    max_batch_keys: int = _option(100_000, "Most keys in one batch lookup; more get 413.", unit="keys")
+    max_page_rows: int = _option(10_000, "Highest `limit` of a prefix lookup; a higher one gets 413.", unit="rows")
+    max_parallel_loads: int = _option(
+        2,
+        "Tables that load at a time. More: a start with many tables is faster; reads wait longer for a core meanwhile.",
+        unit="tables",
+    )
+    load_threads: int = _option(
+        2,
+        "Files of one table that are fetched and verified at a time, with the lowest priority for the processor.",
+        unit="threads",
+    )
+    kept_snapshots: int = _option(
+        1,
+        "Replaced snapshots that stay open for requests that pin them. Each holds its files on disk; and in memory the "
+        "index and filter blocks of those that it does not share.",
+        unit="snapshots a table",
+    )
+    drain_s: float = _option(
+        0.0,
+        "How long requests are still taken after SIGTERM, while `/readyz` says 503 already. Behind a load balancer: "
+        "as long as it needs to notice.",
+        unit="seconds",
+    )
+    shutdown_grace_s: float = _option(
+        20.0,
+        "How long requests in flight may take after that. Then they are cut off and the server exits.",
+        unit="seconds",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise _refused("port", self.port, "a port is 0 to 65535")
+        for name, least in _LEAST.items():
+            if not getattr(self, name) >= least:
+                raise _refused(name, getattr(self, name), f"at least {least}")
+
+
+_LEAST: dict[str, float] = {
+    "poll_interval_s": 0.01,
+    "block_cache_bytes": 0,
+    "max_body_bytes": 1,
+    "max_batch_keys": 1,
+    "max_page_rows": 1,
+    "max_parallel_loads": 1,
+    "load_threads": 1,
+    "kept_snapshots": 0,
+    "drain_s": 0,
+    "shutdown_grace_s": 0,
+}
+
+SERVER_OPTIONS: Sequence[ServerOption] = tuple(
+    ServerOption(part.name, part.metadata["shown"], part.metadata["unit"], part.metadata["does"])
+    for part in dataclasses.fields(ServerOptions)
+)
+DEFAULTS = ServerOptions()
+
+
+def describe(name: str) -> str:
+    """What an option does, on one line, for `--help`."""
+    option = next(option for option in SERVER_OPTIONS if option.name == name)
+    return option.does + (f" In {option.unit}." if option.unit else "")
+
+
+def options_page() -> str:
+    """The table of docs/serving.md."""
+    lines = ["| option | default | unit | what it does |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{o.flag}` | {o.default} | {o.unit} | {o.does} |" for o in SERVER_OPTIONS]
+    return "\n".join(lines) + "\n"
+
+
+def _refused(name: str, value: object, expected: str) -> InvalidRequest:
+    return InvalidRequest(f"option {name} cannot be {value!r}: {expected}", place=f"option {name}")

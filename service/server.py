@@ -1,0 +1,159 @@
+"""The process: a socket, uvicorn, signals, one line when it is ready.
+
+    SIGTERM, SIGINT   →  /readyz says 503  →  drain_s later: no new connections, requests in flight finish
+                      →  shutdown_grace_s later at the latest: cut off, exit code 0
+    a second signal   →  the same, at once
+
+uvicorn with uvloop and httptools: of the pure and compiled parts that it can be put together from, the fastest. No
+access log (a line a request costs more than the request), no Date and Server headers (proxies add them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import uvicorn
+
+from service.app import TabletServer, create_app
+from service.options import ServerOptions
+from service.tables import State
+from stelae.errors import InvalidRequest
+from stelae.warehouse import Warehouse
+
+log = logging.getLogger("stelae.server")
+
+KEEP_ALIVE_S = 75
+"""How long an idle connection stays open: longer than the usual load balancer (60 s), which must be the one to close
+it.
+"""
+BACKLOG = 2048
+GC_THRESHOLDS = (50_000, 20, 50)
+"""A large batch makes some hundred thousand dicts that all die with it; the default would look through them 100
+times.
+"""
+EXIT_WAIT_S = 5.0
+"""How long threads that wait for storage may take after the last request."""
+
+
+def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
+    """Serve until a signal says to stop. Returns when everything is closed."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    started = time.perf_counter()
+    listening = _bind(options)
+    app = create_app(options, warehouse)
+    app.on_ready = lambda: _say_ready(app, listening, time.perf_counter() - started)
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        loop="auto",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=round(options.shutdown_grace_s),
+        backlog=BACKLOG,
+    )
+    gc.set_threshold(*GC_THRESHOLDS)
+    with listening:
+        _Server(config, app, options.drain_s).run(sockets=[listening])
+    _leave()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that drains first, and exits with 0 after a signal that it obeyed."""
+
+    def __init__(self, config: uvicorn.Config, app: TabletServer, drain_s: float) -> None:
+        super().__init__(config)
+        self._app = app
+        self._drain_s = drain_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, without raising the signal again at the end."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self._app.draining:
+            self.should_exit = self.force_exit = True
+            return
+        self._app.draining = True
+        log.info("%s: no new requests%s", signal.Signals(sig).name, f" in {self._drain_s:g} s" if self._drain_s else "")
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, self._drain_s, self._exit)
+
+    def _exit(self) -> None:
+        self.should_exit = True
+
+
+def _bind(options: ServerOptions) -> socket.socket:
+    """A socket at the address, not listening yet: until uvicorn does, connections are refused."""
+    place = f"{options.host}:{options.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as exc:
+        raise InvalidRequest(
+            f"can't listen there: {exc.strerror or exc}", place=place, hint="choose another --host or --port"
+        ) from exc
+    return listening
+
+
+def _say_ready(app: TabletServer, listening: socket.socket, seconds: float) -> None:
+    """The one line on standard output."""
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: no need to look through it again
+    host, port = listening.getsockname()[:2]
+    served = [table for table in app.tables.values() if table.state is State.READY]
+    totals = [table.serving.reader.snapshot.totals for table in served if table.serving]
+    rows = sum(total.rows - total.hidden_rows for total in totals)
+    text = f"serving {len(served)} {'table' if len(served) == 1 else 'tables'}, {rows:,} rows"
+    for state, what in ((State.EMPTY, "never built"), (State.FAILED, "not loadable, see the log")):
+        others = [name for name, table in app.tables.items() if table.state is state]
+        if others:
+            text += f" ({what}: {', '.join(others)})"
+    where = f"[{host}]" if ":" in host else host
+    sys.stdout.write(f"{text}, at http://{where}:{port}, ready in {seconds:.1f} s\n")
+    sys.stdout.flush()
+
+
+def _leave() -> None:
+    """Wait for threads; one that a storage does not answer must not hold up the exit."""
+    deadline = time.monotonic() + EXIT_WAIT_S
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                log.warning("a thread still waits for storage; leaving it")
+                logging.shutdown()
+                os._exit(0)

@@ -1,0 +1,108 @@
+"""The folder in which a server opens its tablets.
+
+    <warehouse>/.serving/<id>/           this server's tablets, hard links to the files of the warehouse
+    <warehouse>/.serving/<id>.lock       locked as long as the server lives
+
+Inside a local warehouse, so that hard links work: loading a snapshot copies no bytes, and a tablet keeps its files
+when the warehouse cleans them away. The name starts with a dot and does not end in `.db`: no listing takes it for a
+database.
+
+Several servers may share a warehouse, and any of them may be killed. So each folder has a lock file, which the kernel
+lets go of with the process: at the start a server removes the folders of those that are gone. (A process id would be
+reused, and is 1 in every container.)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from stelae.errors import Unavailable
+from stelae.storage import Storage
+
+SERVING_FOLDER = ".serving"
+ATTEMPTS = 5
+
+
+class TabletFolder:
+    """A folder of this server alone. `close` removes it."""
+
+    def __init__(self, parent: Path) -> None:
+        try:
+            _remove_abandoned(parent)
+            self.path, self._lock = _new_folder(parent)
+        except OSError as exc:
+            raise Unavailable(
+                f"the server can't open its tablets there: {exc}",
+                place=str(parent),
+                hint="choose another --data-folder",
+            ) from exc
+
+    @classmethod
+    def beside(cls, storage: Storage, chosen: Path | None = None) -> TabletFolder:
+        """In the `chosen` folder; by default inside a local warehouse, or else in the system's temporary folder."""
+        if chosen is not None:
+            return cls(chosen)
+        inside = storage.local_path(SERVING_FOLDER)
+        if inside is not None:
+            with suppress(Unavailable):  # a warehouse that is mounted read-only: then files are copied
+                return cls(inside)
+        return cls(Path(tempfile.gettempdir()) / "stelae-serving")
+
+    def sweep(self) -> None:
+        """Remove the empty folders of snapshots that were let go."""
+        for folder in self.path.iterdir():
+            with suppress(OSError):
+                folder.rmdir()  # refuses one that is not empty
+
+    def close(self) -> None:
+        """Remove everything. Tablets that are still open keep reading: their files live on until they are closed."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            _lock_file(self.path).unlink(missing_ok=True)
+            self.path.parent.rmdir()  # refuses while other servers are there
+        os.close(self._lock)
+
+
+def _new_folder(parent: Path) -> tuple[Path, int]:
+    for _ in range(ATTEMPTS):
+        parent.mkdir(parents=True, exist_ok=True)  # another server that ends may have removed it
+        path = parent / uuid.uuid4().hex[:12]
+        with suppress(FileNotFoundError):
+            lock = _try_lock(_lock_file(path))
+            if lock is not None:
+                path.mkdir()
+                return path, lock
+    raise OSError("its file system has no locks")
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of servers that are gone."""
+    for file in parent.glob("*.lock"):
+        lock = _try_lock(file)
+        if lock is not None:
+            shutil.rmtree(file.with_suffix(""), ignore_errors=True)
+            file.unlink(missing_ok=True)
+            os.close(lock)
+
+
+def _try_lock(file: Path) -> int | None:
+    """An open lock on the file; None when somebody has it, or took the file away in the meantime."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_ino == file.stat().st_ino:
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_suffix(".lock")

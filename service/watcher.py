@@ -1,0 +1,307 @@
+"""Notices new tables and new snapshots, loads them aside, swaps them in.
+
+    every poll_interval_s:  which tables are there?            one thread, never more than one look at a time
+                            has one of them something newer?
+    for each that has:      manifest → open_snapshot aside     max_parallel_loads threads, lowest priority
+                            → ServedTable.swap                 on the event loop: one assignment
+                            → the old one is closed later      in a thread, when its last requests are long gone
+
+The event loop never waits for storage. Whatever fails leaves what is served as it is: it is counted, logged, shown by
+health and metrics, and tried again after a pause that doubles up to a minute (a newer snapshot is tried at once). A
+rollback is a newer manifest with older files, so nothing here knows of it; its buckets are open mostly, and shared.
+
+When a server starts and the newest snapshot is damaged, it serves the newest older one that loads, as it would had it
+been running before; `error` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from service.metrics import ServerCounts
+from service.options import ServerOptions
+from service.tables import ServedTable
+from service.tablet_folder import TabletFolder
+from stelae.errors import CorruptData, StelaeError, Unavailable
+from stelae.loading import open_snapshot
+from stelae.manifest import Snapshot
+from stelae.names import TableName
+from stelae.paths import schema_path
+from stelae.reader import SnapshotReader
+from stelae.sst import BlockCache
+from stelae.storage import exists
+from stelae.warehouse import Table, Warehouse
+
+T = TypeVar("T")
+
+log = logging.getLogger("stelae.server")
+
+LINGER_S = 2.0
+"""How long a replaced snapshot stays open for the requests that still hold it. Closing files takes milliseconds, which
+the event loop would spend if a request were the last to let go.
+"""
+OLDER_TRIED = 3
+"""Snapshots before a damaged newest one that a start tries."""
+LOAD_NICENESS = 10
+"""Linux schedules threads one by one: those that load get out of the way of the one that answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a table's folder found."""
+
+    name: TableName
+    table: Table | None
+    """Its definition as of now; None when nothing changed, or when it can't be read."""
+    newer: bool
+    """Whether there is something to load."""
+    error: StelaeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An open snapshot, ready to be swapped in."""
+
+    reader: SnapshotReader
+    error: StelaeError | None
+    """Why it is not the newest one."""
+
+
+class Watcher:
+    """Keeps `tables` up to date. Runs on the event loop of `run`; storage is asked in threads."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        tables: dict[str, ServedTable],
+        options: ServerOptions,
+        folder: TabletFolder,
+        cache: BlockCache,
+        counts: ServerCounts,
+        *,
+        on_table: Callable[[ServedTable], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._warehouse = warehouse
+        self._tables = tables
+        self._options = options
+        self._folder = folder
+        self._cache = cache
+        self._counts = counts
+        self._on_table = on_table
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._stop = threading.Event()
+        self._polls = ThreadPoolExecutor(1, "stelae-watch")
+        self._loads = ThreadPoolExecutor(options.max_parallel_loads, "stelae-load", initializer=_give_way)
+        self._opened: dict[str, Table] = {}
+        """Definitions by table, as of the last look that found something new."""
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._lingering: set[asyncio.Task[None]] = set()
+        self._unreachable = False
+        self.looked = asyncio.Event()
+        """Whether the warehouse was read once: until then nobody knows which tables there are."""
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            try:
+                await self.poll()
+            except Exception:
+                log.exception("a look at the warehouse failed in a way that was not foreseen")
+                self._counts.poll_failures += 1
+            await asyncio.sleep(self._options.poll_interval_s)
+
+    async def poll(self) -> None:
+        """Look once and start what there is to load."""
+        try:
+            looks = await _in(self._polls, self._look)
+        except StelaeError as exc:
+            self._counts.poll_failures += 1
+            if not self._unreachable:
+                log.warning("the warehouse can't be read; what is loaded is served on: %s", exc)
+            self._unreachable = True
+            return
+        if self._unreachable:
+            log.info("the warehouse can be read again")
+        self._unreachable = False
+        self._counts.polled_at = self._wall_clock()
+        for look in looks:
+            self._follow(look)
+        self.looked.set()
+
+    async def settled(self) -> None:
+        """Wait until no load is under way."""
+        while self._loading:
+            await asyncio.wait(list(self._loading.values()))
+
+    async def stop(self) -> None:
+        """Give up what is under way and let go of everything that is open. Nothing may be answered afterwards."""
+        self._stop.set()
+        for task in (*self._loading.values(), *self._lingering):
+            task.cancel()
+        for pool in (self._polls, self._loads):
+            pool.shutdown(wait=False, cancel_futures=True)
+        for table in self._tables.values():
+            table.serving = None
+
+    # In the thread that polls
+
+    def _look(self) -> list[Look]:
+        named = dict.fromkeys(TableName.parse(name) for name in self._options.tables)
+        return [self._look_at(name) for name in named or self._warehouse.tables()]
+
+    def _look_at(self, name: TableName) -> Look:
+        """Two small requests where nothing is new."""
+        table = self._opened.get(str(name))
+        served = self._tables.get(str(name))
+        try:
+            if table is None or exists(table.storage, schema_path(table.schema.id + 1)):
+                table = self._warehouse.table(name)
+                return Look(name, table, newer=table.snapshots.has_newer(None))
+            newest = None if served is None else served.newest_id
+            if table.snapshots.has_newer(newest):
+                return Look(name, table, newer=True)
+            return Look(name, None, newer=False)
+        except StelaeError as exc:
+            return Look(name, None, newer=False, error=exc)
+
+    # On the event loop
+
+    def _follow(self, look: Look) -> None:
+        name = str(look.name)
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = ServedTable(look.name)
+            self._on_table(table)
+            log.info("%s: found", name)
+        if look.error is not None:
+            self._look_failed(table, look.error)
+            return
+        if look.table is not None:
+            self._opened[name] = look.table
+            table.schema = look.table.schema
+        if table.newest_id is None and not look.newer:
+            table.recovered()  # a definition that could not be read, of a table that was never built
+        retry = table.error is not None and self._clock() >= table.retry_at
+        if (look.newer or retry) and name not in self._loading:
+            table.loading = True
+            self._loading[name] = asyncio.create_task(self._load(table, self._opened[name]))
+
+    def _look_failed(self, table: ServedTable, error: StelaeError) -> None:
+        if isinstance(error, Unavailable):
+            self._counts.poll_failures += 1  # the storage: nothing is known about the table
+        elif table.error is None or str(table.error) != str(error):
+            log.error("%s: %s", table.name, error)
+            table.error = error
+
+    async def _load(self, table: ServedTable, opened: Table) -> None:
+        started = self._clock()
+        previous = table.serving.reader if table.serving else None
+        try:
+            newest_id = await _in(self._loads, opened.snapshots.latest_id)
+            if newest_id is None:
+                return
+            table.newest_id = newest_id
+            loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous))
+            self._swap(table, loaded, self._clock() - started)
+        except StelaeError as exc:
+            self._load_failed(table, exc)
+        except Exception as exc:
+            log.exception("%s: loading failed in a way that was not foreseen", table.name)
+            self._load_failed(table, StelaeError(f"{type(exc).__name__}: {exc}", place=table.name))
+        finally:
+            table.loading = False
+            self._loading.pop(table.name, None)
+
+    def _swap(self, table: ServedTable, loaded: Loaded, seconds: float) -> None:
+        before = table.swap(loaded.reader, self._options.kept_snapshots)
+        table.counts.loads += 1
+        table.counts.load_seconds += seconds
+        table.counts.last_load_seconds = seconds
+        if loaded.error is None:
+            table.recovered()
+        else:
+            self._load_failed(table, loaded.error)
+        snapshot = loaded.reader.snapshot
+        log.info(
+            "%s: snapshot %d is served (%s rows, %.2f s%s)",
+            table.name,
+            snapshot.id,
+            f"{snapshot.totals.rows - snapshot.totals.hidden_rows:,}",
+            seconds,
+            f"; before: {before.reader.id}" if before else "",
+        )
+        if before is not None:
+            task = asyncio.create_task(self._let_go([before]))
+            del before
+            self._lingering.add(task)
+            task.add_done_callback(self._lingering.discard)
+
+    def _load_failed(self, table: ServedTable, error: StelaeError) -> None:
+        # The stack of the failure holds the tablets of that attempt, and those of the snapshot that is served.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        serving = table.serving
+        again = table.error is not None and str(table.error) == str(error)
+        table.failed(error, self._clock(), self._options.poll_interval_s)
+        if not again:
+            what = f"snapshot {serving.reader.id} is served on" if serving else "nothing is served"
+            log.error("%s: the newest snapshot can't be loaded, %s: %s", table.name, what, error)
+
+    async def _let_go(self, holder: list[object]) -> None:
+        """Drop what `holder` holds, in a thread, after a while: the last reference closes the files."""
+        await asyncio.sleep(LINGER_S)
+        with suppress(RuntimeError):  # the server is ending
+            await _in(self._polls, partial(self._drop, holder))
+
+    def _drop(self, holder: list[object]) -> None:
+        holder.clear()
+        self._folder.sweep()
+
+    # In a thread that loads
+
+    def _open(self, table: Table, newest_id: int, previous: SnapshotReader | None) -> Loaded:
+        try:
+            return Loaded(self._open_one(table, newest_id, previous), None)
+        except CorruptData as exc:
+            if previous is not None:
+                raise
+            for older in reversed(table.snapshots.retained_ids()[:-1][-OLDER_TRIED:]):
+                with suppress(StelaeError):
+                    return Loaded(self._open_one(table, older, None), exc)
+            raise
+
+    def _open_one(self, table: Table, snapshot_id: int, previous: SnapshotReader | None) -> SnapshotReader:
+        snapshot: Snapshot = table.snapshots.read(snapshot_id)
+        return open_snapshot(
+            table,
+            snapshot,
+            self._folder.path,
+            self._cache,
+            previous=previous,
+            threads=self._options.load_threads,
+            stop=self._stop,
+        )
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _give_way() -> None:
+    """Lower the priority of this thread, where threads have one."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOAD_NICENESS)
