@@ -98,7 +98,9 @@ def conform(array: pa.Array, data_type: DataType, place: str) -> pa.Array:
     wanted = arrow_type(data_type)
     if array.type.equals(wanted):
         return array
-    if not (_ACCEPTS[type(data_type)](array.type) or pa.types.is_null(array.type)):
+    if not (
+        (_ACCEPTS[type(data_type)](array.type) and _same_fields(array.type, data_type)) or pa.types.is_null(array.type)
+    ):
         raise InvalidRequest(
             f"column {place} is {data_type.sql_name()}, but its values are of Arrow type {array.type}",
             place=place,
@@ -113,6 +115,25 @@ def conform(array: pa.Array, data_type: DataType, place: str) -> pa.Array:
         raise InvalidRequest(
             f"values of Arrow type {array.type} do not fit column {place} {data_type.sql_name()}: {exc}", place=place
         ) from exc
+
+
+def _same_fields(arrow: pa.DataType, data_type: DataType) -> bool:
+    """Whether ROWs have the fields that they should, at every depth: a cast would fill missing ones with null."""
+    match data_type:
+        case Row(fields=fields):
+            return (
+                pa.types.is_struct(arrow)
+                and {field.name for field in arrow} == {field.name for field in fields}
+                and all(_same_fields(arrow.field(field.name).type, field.type) for field in fields)
+            )
+        case Map(key=key, value=value):
+            return not pa.types.is_map(arrow) or (
+                _same_fields(arrow.key_type, key) and _same_fields(arrow.item_type, value)
+            )
+        case Array(element=element):
+            return not hasattr(arrow, "value_type") or _same_fields(arrow.value_type, element)
+        case _:
+            return True
 
 
 def fixed_values(array: pa.Array, data_type: DataType) -> Values:

@@ -172,3 +172,20 @@ def test_other_meaning_is_refused(given: pa.Array, data_type: DataType, message:
 def test_too_many_bytes_for_32_bit_offsets() -> None:
     with pytest.raises(TooLarge):
         from_variable(pa.binary(), np.array([0, 2**31]), np.zeros(0, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (pa.array([{"a": 1}]), Row(fields=(Field("b", Int()),))),
+        (pa.array([[{"a": 1}]]), Array(element=Row(fields=(Field("b", Int()),)))),
+        (
+            pa.array([{"a": {"x": 1}, "b": 2}]),
+            Row(fields=(Field("a", Row(fields=(Field("y", Int()),))), Field("b", Int()))),
+        ),
+    ],
+)
+def test_rows_without_their_fields_are_refused(values: pa.Array, wanted: DataType) -> None:
+    """Arrow's own cast would fill the missing field with null."""
+    with pytest.raises(InvalidRequest, match="column c is"):
+        conform(values, wanted, "c")
