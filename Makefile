@@ -22,6 +22,7 @@ check: $(READY) ## linters, types, deployment files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PATH=$(BIN):$$PATH deploy/check
 
 bench: $(READY) ## the benchmarks, quick: a ratio each, measured in one run
 	$(BIN)/python -m benchmarks --quick

@@ -76,7 +76,7 @@ CORRECTED = "carrier = 'UA' AND air_time IS NOT NULL"
 
 def run(folder: Path, *, port: int = 0, keep: bool = False) -> None:
     """Run the demo in `folder`, serve on `port` (0: a free one). `keep` leaves the server running until Ctrl-C."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     data = find_data()
     prepare_folder(folder)
     warehouse_path = folder / "warehouse"
@@ -232,9 +232,13 @@ def look_up(console: Console, client: Client) -> None:
     console.print(f"  one plane a request: {seconds * 1000:.2f} ms, Python client and HTTP included")
 
 
+PAUSE_S = 0.002
+"""Between two lookups: Spark has the machine for itself most of the time."""
+
+
 @dataclass
 class Watch:
-    """Looks up without a pause and remembers what came."""
+    """Looks up again and again and remembers what came."""
 
     client: Client
     keys: list[dict[str, Any]]
@@ -256,6 +260,7 @@ class Watch:
             except StelaeError as error:
                 self.failures.append(str(error))
             self.milliseconds.append((time.perf_counter() - started) * 1000)
+            time.sleep(PAUSE_S)
 
 
 def change_while_serving(
@@ -290,8 +295,9 @@ def change_while_serving(
     ordered = sorted(watch.milliseconds)
     console.print(
         f"  Meanwhile {len(ordered):,} lookups ran, {len(watch.failures)} failed; "
-        f"p50 {ordered[len(ordered) // 2]:.2f} ms, p99 {ordered[int(len(ordered) * 0.99)]:.2f} ms, beside a Spark job on the same machine. "
-        f"They were answered from snapshots {', '.join(map(str, sorted(watch.snapshots)))}."
+        f"p50 {_percentile(ordered, 0.5):.2f} ms, p99 {_percentile(ordered, 0.99):.2f} ms, "
+        "beside a Spark job on the same machine. "
+        f"Snapshots {', '.join(map(str, sorted(watch.snapshots)))} answered them."
     )
     after = client.lookup("nyc.flights", corrected, columns=["air_time"])
     console.print(f"  air time of flight {corrected['carrier']} {corrected['flight']}: {before} before, {after} now")
@@ -305,7 +311,7 @@ def change_while_serving(
 
 
 def flight_changes(flights: DataFrame) -> DataFrame:
-    """Change records as a source might send them: cancelled flights leave, United corrects its air times by a minute."""
+    """Change records as a source might send them: cancelled flights leave, United corrects its air times."""
     from pyspark.sql import functions as f
 
     cancelled = flights.where(CANCELLED).withColumn("change", f.lit("-D"))
@@ -351,8 +357,12 @@ def say_what_to_try(console: Console, warehouse: Path, url: str, *, running: boo
         f"{stelae} rollback nyc.flights --to 1 -w {warehouse}",
     ]
     for command in commands:
-        console.print(f"  {command}", soft_wrap=True, markup=False)
+        console.print(f"  {command}", markup=False)
     console.print(f"\n  All routes, with examples: {url}/docs\n")
+
+
+def _percentile(ordered: list[float], part: float) -> float:
+    return ordered[int(len(ordered) * part)]
 
 
 def _median_seconds(call: Any, times: int) -> float:
