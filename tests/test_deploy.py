@@ -116,8 +116,6 @@ def test_flags_on_the_page_exist() -> None:
 
 
 def test_probes_are_answered_by_the_server(tmp_path: Path) -> None:
-    import httpx
-
     from service.app import create_app
     from service.options import ServerOptions
     from stelae.warehouse import Warehouse
@@ -129,12 +127,22 @@ def test_probes_are_answered_by_the_server(tmp_path: Path) -> None:
 
     async def statuses() -> list[int]:
         app = create_app(ServerOptions(data_folder=tmp_path / "tablets"), Warehouse(tmp_path))
-        transport = httpx.ASGITransport(app=app)
-        async with app.running(), httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async with app.running():
             async with asyncio.timeout(30):
                 while not app.ready:
                     await asyncio.sleep(0.01)
-            return [(await client.get(path)).status_code for path in probes.values()]
+            for path in probes.values():
+                scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+                await app(scope, receive, send)
+        return [message["status"] for message in sent if message["type"] == "http.response.start"]
 
     assert asyncio.run(statuses()) == [200, 200, 200], "a warehouse without tables is ready too"
 
