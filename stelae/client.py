@@ -11,17 +11,28 @@ client, docs/http.md what goes over the wire.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from urllib.parse import urlencode
 
-import httpx
 import orjson
-from httpx_retries import Retry, RetryTransport
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    EmptyPoolError,
+    HTTPError,
+    LocationParseError,
+    MaxRetryError,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+from urllib3.util import Retry, parse_url
 
-from stelae import wire
+from stelae import __version__, wire
 from stelae.errors import (
     PROBLEM_TYPE_PREFIX,
     InvalidRequest,
@@ -35,6 +46,8 @@ from stelae.schema import TableSchema
 from stelae.values import as_is, type_codec
 
 if TYPE_CHECKING:
+    import ssl
+
     import pyarrow as pa
 
 Row: TypeAlias = dict[str, Any]
@@ -52,12 +65,11 @@ DEFAULT_PAGE_SIZE = 1_000
 MAX_QUERY_BYTES = 4_000
 """A longer key goes into a body: servers and proxies bound the length of a URL."""
 
-KEEPALIVE_S = 60.0
-FIRST_BACKOFF_S = 0.05
-MAX_BACKOFF_S = 5.0
 RETRIED_STATUS = (429, 502, 503, 504)
-RETRIED_FAILURES = (httpx.ConnectError, httpx.ConnectTimeout, httpx.NetworkError, httpx.RemoteProtocolError)
-"""Failures of a try that are worth another one at once. Not a read that timed out: the server is busy as it is."""
+BACKOFF_S = 0.1
+"""The first repetition comes at once, since a connection that lay idle may just have been closed; then twice this."""
+MAX_BACKOFF_S = 5
+"""Longest wait before a repetition, also where the server asks for a longer one."""
 
 SNAPSHOT_TRIES = 3
 """How often a batch of several requests starts again because its snapshot is no longer served."""
@@ -89,9 +101,13 @@ class TableInfo:
     """A table as a server serves it."""
 
     name: str
-    schema: TableSchema
+    state: str
+    """READY: lookups are answered. EMPTY, LOADING, FAILED: they are not."""
+    schema: TableSchema | None
+    """The definition that answers follow; None when the server can't read it."""
     snapshot: int | None
-    """None: the server has no snapshot of it open, because it was not built yet or can't be loaded."""
+    """The snapshot that lookups are answered from; None when there is none."""
+    rows: int | None
     details: Mapping[str, Any]
     """All that the server says of it, as JSON: docs/http.md."""
 
@@ -115,17 +131,17 @@ class Client:
         batch_size: int = DEFAULT_BATCH_SIZE,
         connections: int = DEFAULT_CONNECTIONS,
         headers: Mapping[str, str] | None = None,
-        transport: httpx.BaseTransport | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`url` is the server's, with a path in front of `/v1` if a proxy adds one.
 
         `timeout_s` bounds each wait: to connect, to send, for an answer. `batch_size` keys go into one request, longer
         lists are split. At most `connections` are open at a time. `headers` go with every request (`Authorization`,
-        ...). `transport` replaces the network.
+        ...). `tls` says whom to trust behind https, by default whom this machine trusts.
         """
         if batch_size < 1:
             raise InvalidRequest(f"batch_size must be at least 1, not {batch_size}", place="batch_size")
-        self._connection = Connection(url, timeout_s, retries, connections, headers or {}, transport)
+        self._connection = Connection(url, timeout_s, retries, connections, headers or {}, tls)
         self._batch_size = batch_size
         self._views: dict[str, TableView] = {}
 
@@ -147,7 +163,8 @@ class Client:
         answer = self._connection.get(wire.table_path(name))
         with _reading(answer):
             info = _table_info(answer.body, answer)
-        self._views[name] = TableView(info.schema)
+        if info.schema is not None:
+            self._views[name] = TableView(info.schema)
         return info
 
     # Rows
@@ -287,7 +304,13 @@ class Client:
 
     def _view(self, name: str) -> TableView:
         if name not in self._views:
-            self.describe(name)
+            info = self.describe(name)
+            if info.schema is None:
+                raise Unavailable(
+                    f"the server can't read the definition of table {name}",
+                    place=self.url,
+                    hint=f"it says: {info.details.get('error')}",
+                )
         return self._views[name]
 
     def _decoded(self, name: str, rows: list[Any]) -> list[Any]:
@@ -370,28 +393,30 @@ class Connection:
         retries: int,
         connections: int,
         headers: Mapping[str, str],
-        transport: httpx.BaseTransport | None,
+        tls: ssl.SSLContext | None,
     ) -> None:
-        self.url = _checked_url(url)
+        self.url, self._path = _checked_url(url)
         self._timeout_s = timeout_s
-        if transport is None:
-            limits = httpx.Limits(
-                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=KEEPALIVE_S
-            )
-            transport = httpx.HTTPTransport(limits=limits)
-        retry = Retry(
-            total=retries,
-            allowed_methods=("GET", "POST"),
-            status_forcelist=RETRIED_STATUS,
-            retry_on_exceptions=RETRIED_FAILURES,
-            backoff_factor=FIRST_BACKOFF_S,
-            max_backoff_wait=MAX_BACKOFF_S,
-        )
-        self._http = httpx.Client(
-            transport=RetryTransport(transport, retry),
+        self._pool: urllib3.HTTPConnectionPool | None = urllib3.connection_from_url(
+            self.url,
+            maxsize=connections,
+            block=True,
             timeout=timeout_s,
-            headers={"Accept": f"{wire.JSON}, {wire.PROBLEM_JSON}", **headers},
+            retries=_Retry(
+                total=retries,
+                redirect=False,
+                allowed_methods=None,
+                status_forcelist=RETRIED_STATUS,
+                backoff_factor=BACKOFF_S,
+                backoff_max=MAX_BACKOFF_S,
+                backoff_jitter=BACKOFF_S,
+                retry_after_max=MAX_BACKOFF_S,
+                raise_on_status=False,
+            ),
+            **({"ssl_context": tls} if tls is not None else {}),
         )
+        self._get_headers = {"User-Agent": f"stelae/{__version__}", **headers}
+        self._post_headers = {**self._get_headers, "Content-Type": wire.JSON}
 
     def get(self, path: str, snapshot: int | None = None) -> Answer:
         """Ask; `snapshot` pins the one to answer from."""
@@ -402,68 +427,116 @@ class Connection:
         return self._send("POST", path, orjson.dumps(body), snapshot)
 
     def close(self) -> None:
-        self._http.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
     def _send(self, method: str, path: str, content: bytes | None, snapshot: int | None) -> Answer:
-        headers = {"Content-Type": wire.JSON} if content is not None else {}
+        headers = self._get_headers if content is None else self._post_headers
         if snapshot is not None:
-            headers[wire.SNAPSHOT_HEADER] = str(snapshot)
+            headers = {**headers, wire.SNAPSHOT_HEADER: str(snapshot)}
         url = self.url + path
+        pool = self._pool
+        if pool is None:
+            raise InvalidRequest("the client is closed", place=url)
         try:
-            response = self._http.request(method, url, content=content, headers=headers)
-        except httpx.TimeoutException as exc:
-            raise Unavailable(
-                f"no answer within {self._timeout_s:g} s", place=url, hint="try again, or with a larger timeout_s"
-            ) from exc
-        except httpx.TransportError as exc:
-            raise Unavailable(
-                f"can't reach the tablet server: {exc}", place=url, hint="is it running? stelae serve -w WAREHOUSE"
-            ) from exc
-        except RuntimeError as exc:
-            if self._http.is_closed:
-                raise InvalidRequest("the client is closed", place=url) from exc
-            raise
+            response = pool.urlopen(
+                method,
+                self._path + path,
+                body=content,
+                headers=headers,
+                redirect=False,
+                pool_timeout=math.ceil(self._timeout_s),
+            )
+        except HTTPError as exc:
+            raise self._failure(exc, url) from exc
         body = _json(response)
-        if response.is_success and body is not None:
+        if response.status == 200 and body is not None:
             snapshot_text = response.headers.get(wire.SNAPSHOT_HEADER, "0")
             return Answer(url, body, int(snapshot_text) if snapshot_text.isdigit() else 0)
         raise _problem(url, response, body)
 
+    def _failure(self, error: HTTPError, url: str) -> StelaeError:
+        """What a request that got no answer is."""
+        cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
+        if isinstance(cause, SSLError):
+            return InvalidRequest(f"no secure connection: {cause}", place=url, hint="check the URL, or give tls=")
+        if isinstance(cause, EmptyPoolError):
+            return Unavailable(
+                f"no connection was free within {self._timeout_s:g} s",
+                place=url,
+                hint="threads wait for each other: raise connections",
+            )
+        # urllib3 counts a refused connection among those that took too long.
+        if isinstance(cause, ReadTimeoutError | ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
+            return Unavailable(
+                f"no answer within {self._timeout_s:g} s", place=url, hint="try again, or with a larger timeout_s"
+            )
+        return Unavailable(
+            f"can't reach the tablet server: {_said(cause)}", place=url, hint="is it running? stelae serve -w WAREHOUSE"
+        )
 
-def _checked_url(url: str) -> str:
+
+class _Retry(Retry):
+    """Repeats what a repetition may help: not an answer that does not come, for the server is busy as it is."""
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: Any = None,
+        error: Exception | None = None,
+        *pool_and_trace: Any,
+        **named: Any,
+    ) -> Any:
+        if isinstance(error, ReadTimeoutError | EmptyPoolError | SSLError):
+            raise error
+        return super().increment(method, url, response, error, *pool_and_trace, **named)
+
+
+def _checked_url(url: str) -> tuple[str, str]:
+    """The URL of a server without a slash at its end, and the path in it."""
+    example = "such as http://localhost:8000"
     try:
-        parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as exc:
-        raise InvalidRequest(f"not a URL: {exc}", place=str(url), hint="such as http://localhost:8000") from exc
+        parsed = parse_url(url)
+    except (LocationParseError, TypeError, AttributeError) as exc:
+        raise InvalidRequest(f"not a URL: {url!r}", place="url", hint=example) from exc
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidRequest("not the URL of a tablet server", place=url, hint="such as http://localhost:8000")
-    if parsed.query or parsed.fragment:
-        raise InvalidRequest("the URL of a tablet server has no query and no fragment", place=url)
-    return url.rstrip("/")
+        raise InvalidRequest(f"not the URL of a tablet server: {url!r}", place="url", hint=example)
+    if parsed.query or parsed.fragment or parsed.auth:
+        raise InvalidRequest(
+            f"a tablet server has a URL without user, query and fragment, not {url!r}", place="url", hint=example
+        )
+    return url.rstrip("/"), (parsed.path or "").rstrip("/")
 
 
-def _json(response: httpx.Response) -> Any:
+def _json(response: urllib3.BaseHTTPResponse) -> Any:
     if "json" not in response.headers.get("Content-Type", ""):
         return None
     try:
-        return orjson.loads(response.content)
+        return orjson.loads(response.data)
     except orjson.JSONDecodeError:
         return None
 
 
-def _problem(url: str, response: httpx.Response, body: Any) -> StelaeError:
+def _problem(url: str, response: urllib3.BaseHTTPResponse, body: Any) -> StelaeError:
     """The error that a response is: the server's own, or what is to be said of a server that is not one of ours."""
     if isinstance(body, dict) and str(body.get("type", "")).startswith(PROBLEM_TYPE_PREFIX):
         error = from_problem(body)
         if isinstance(error, NotFound) and error.place == wire.SNAPSHOT_HEADER:
             return SnapshotGone(error.message, place=error.place, hint=error.hint)
         return error
-    said = f"{response.status_code} {response.reason_phrase}".strip()
-    if response.status_code in RETRIED_STATUS or response.is_server_error:
+    said = f"{response.status} {response.reason or ''}".strip()
+    if response.status in RETRIED_STATUS or response.status >= 500:
         return Unavailable(f"the server answered {said}", place=url, hint="a proxy may have answered; try again later")
     return InvalidRequest(
         f"this is not the answer of a tablet server: {said}", place=url, hint="check the URL, and what answers there"
     )
+
+
+def _said(error: Exception) -> str:
+    """The cause of a failed connection, without the object that urllib3 puts in front."""
+    return str(error).rpartition(": ")[2] if ": " in str(error) else str(error)
 
 
 class _reading:  # noqa: N801 - reads as a statement.
@@ -485,15 +558,16 @@ class _reading:  # noqa: N801 - reads as a statement.
 
 
 def _table_info(body: Mapping[str, Any], answer: Answer) -> TableInfo:
+    schema = body["schema"]
     try:
-        schema = TableSchema.decode(body["schema"])
+        definition = None if schema is None else TableSchema.decode(schema)
     except StelaeError as exc:
         raise Unavailable(
             f"the schema in the answer can't be read: {exc.message}",
             place=answer.url,
             hint="the server may be of a newer version than this client",
         ) from exc
-    return TableInfo(body["name"], schema, body["snapshot"], body)
+    return TableInfo(body["name"], body["state"], definition, body["snapshot"], body["rows"], body)
 
 
 def _to_json(name: str, data_type: Any) -> Callable[[Any], Any]:
@@ -541,7 +615,7 @@ def _key_list(keys: Any) -> list[Any]:
     """Keys as a list. An Arrow table or a DataFrame becomes a mapping a row, of Python values."""
     if isinstance(keys, str | bytes | Mapping):
         raise InvalidRequest("lookup_many takes a sequence of keys", place="keys", hint="one key: lookup")
-    if hasattr(keys, "iloc"):  # pandas: its own conversion would give numpy's values.
+    if hasattr(keys, "iloc") and hasattr(keys, "columns"):  # pandas: its own conversion would give numpy's values.
         import pyarrow as pa
 
         keys = pa.Table.from_pandas(keys, preserve_index=False)

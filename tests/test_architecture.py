@@ -121,9 +121,9 @@ def test_rules_name_files_that_exist() -> None:
 @pytest.mark.parametrize(
     ("module", "not_loaded"),
     [
-        ("stelae", "pyarrow numpy sqlglot httpx pyspark fastapi obstore rocksdict typer rich"),
-        ("stelae.client", "pyspark fastapi obstore rocksdict sqlglot typer pyarrow"),
-        ("stelae.cli", "pyspark fastapi pyarrow numpy obstore rocksdict sqlglot httpx rich"),
+        ("stelae", "pyarrow numpy sqlglot urllib3 pyspark fastapi obstore rocksdict typer rich"),
+        ("stelae.client", "pyspark fastapi obstore rocksdict sqlglot typer rich pyarrow"),
+        ("stelae.cli", "pyspark fastapi pyarrow numpy obstore rocksdict sqlglot urllib3 rich"),
         ("builder", "pyspark fastapi rocksdict typer"),
     ],
 )

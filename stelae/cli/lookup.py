@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from stelae.cli.arguments import (
     parse_names,
     read_snapshot,
 )
-from stelae.errors import InvalidRequest
+from stelae.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
     from stelae.client import Client
@@ -203,7 +204,10 @@ class ServerSource:
         self._client = client
         self._table = table
         self._snapshot = snapshot
-        self.schema = client.describe(table).schema
+        schema = client.describe(table).schema
+        if schema is None:
+            raise Unavailable(f"the server can't read the definition of table {table}", place=client.url)
+        self.schema = schema
 
     def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
         rows = self._client.lookup_many(self._table, [self._python(key)], columns=columns, snapshot=self._snapshot)
@@ -239,6 +243,7 @@ def _source(
     if url:
         from stelae.client import Client
 
+        logging.getLogger("urllib3").setLevel(logging.ERROR)  # It would warn of every repetition.
         return ServerSource(stack.enter_context(Client(url)), table, snapshot)
     if warehouse:
         return WarehouseSource(stack, warehouse, table, snapshot)
