@@ -1,0 +1,260 @@
+"""Goal: a snapshot that is whole verifies; whatever is wrong with it is found, all of it, and named.
+
+Method: small tables, also partitioned and of several sorted runs, committed as they should be; then each claim of a
+manifest made false, and files damaged byte by byte, one at a time and several at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stelae.verify
+from stelae.errors import Unavailable
+from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.sst import SstWriter
+from stelae.verify import Progress, VerifyReport, verify_snapshot
+from stelae.warehouse import Table, Warehouse
+from tests.faults import FaultyStorage
+from tests.tables import commit_rows
+
+USERS = """
+    CREATE TABLE shop.users (id BIGINT, name STRING, tags ARRAY<STRING>, PRIMARY KEY (id) NOT ENFORCED)
+    WITH ('bucket' = '3')"""
+EVENTS = """
+    CREATE TABLE shop.events (dt DATE, user_id INT, n INT, v DOUBLE, PRIMARY KEY (dt, user_id, n) NOT ENFORCED)
+    PARTITIONED BY (dt) WITH ('bucket' = '2', 'bucket-key' = 'user_id')"""
+ROWS = 300
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def users(warehouse: Warehouse) -> Table:
+    table = warehouse.create_table(USERS)
+    commit_rows(table, [{"id": i, "name": f"n{i}", "tags": [str(i)]} for i in range(ROWS)], hidden=[{"id": -1}])
+    return table
+
+
+def newest(table: Table) -> Snapshot:
+    snapshot = table.snapshots.latest()
+    assert snapshot is not None
+    return snapshot
+
+
+def verify(table: Table, snapshot: Snapshot | None = None) -> VerifyReport:
+    return verify_snapshot(table, snapshot or newest(table))
+
+
+def test_a_whole_snapshot_has_no_problems(users: Table) -> None:
+    told: list[Progress] = []
+    report = verify_snapshot(users, newest(users), listener=told.append)
+    assert report.ok, report.problems
+    assert (report.files, report.rows, report.hidden_rows) == (3, ROWS + 1, 1)
+    assert report.bytes == newest(users).totals.bytes
+    assert report.lookups == 3 * 16
+    assert told[-1] == Progress(report.bytes, report.bytes)
+
+
+def test_partitions_and_several_runs(warehouse: Warehouse) -> None:
+    table = warehouse.create_table(EVENTS)
+    rows = [
+        {"dt": f"2026-11-2{d}", "user_id": u, "n": n, "v": 0.5} for d in range(3) for u in range(9) for n in range(4)
+    ]
+    days = [_dated(row) for row in rows]
+    first = commit_rows(table, days)
+    commit_rows(table, days[:20], hidden=days[20:30], onto=first)
+    report = verify(table)
+    assert report.ok, report.problems
+    assert report.rows == len(rows) + 30
+    assert report.hidden_rows == 10
+    assert report.lookups > 0
+
+
+def test_an_empty_table(warehouse: Warehouse) -> None:
+    table = warehouse.create_table(USERS)
+    commit_rows(table, [])
+    assert verify(table).ok
+
+
+def test_a_warehouse_in_memory_is_downloaded() -> None:
+    table = Warehouse("memory:").create_table(USERS)
+    commit_rows(table, [{"id": i, "name": None, "tags": None} for i in range(50)])
+    report = verify(table)
+    assert report.ok, report.problems
+    assert report.rows == 50
+
+
+def test_nothing_is_left_behind(users: Table) -> None:
+    before = sorted(file.path for file in users.storage.list())
+    verify(users)
+    assert sorted(file.path for file in users.storage.list()) == before
+    assert list(users.storage.unfinished()) == []
+
+
+# What is wrong
+
+
+def claims(change: Callable[[DataFile], DataFile]) -> Callable[[Snapshot], Snapshot]:
+    """A manifest that says something else of every file of bucket 1."""
+
+    def changed(bucket: BucketFiles) -> BucketFiles:
+        return replace(bucket, files=tuple(map(change, bucket.files))) if bucket.bucket == 1 else bucket
+
+    return lambda snapshot: each_bucket(snapshot, changed)
+
+
+def each_bucket(snapshot: Snapshot, change: Callable[[BucketFiles], BucketFiles]) -> Snapshot:
+    def changed(partition: PartitionFiles) -> PartitionFiles:
+        return replace(partition, buckets=tuple(map(change, partition.buckets)))
+
+    return replace(snapshot, partitions=tuple(map(changed, snapshot.partitions)))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda f: replace(f, bytes=f.bytes + 1), r"the file has [\d,]+ bytes; the manifest says"),
+        (lambda f: replace(f, checksum="xxh3-128:" + "0" * 32), "the file has checksum"),
+        (lambda f: replace(f, rows=f.rows + 1), r"rows: \d+; the manifest says"),
+        (lambda f: replace(f, hidden_rows=f.hidden_rows + 2), r"tombstones: \d; the manifest says"),
+        (lambda f: replace(f, first_key=b"\0"), "first key: [0-9a-f]+; the manifest says 00"),
+        (lambda f: replace(f, last_key=b"\xff"), "last key: [0-9a-f]+; the manifest says ff"),
+        (lambda f: replace(f, path=f.path.replace("sst-", "sst-0")), "no such file"),
+    ],
+    ids=["size", "checksum", "rows", "tombstones", "first key", "last key", "path"],
+)
+def test_what_the_manifest_says_is_held_against_the_file(
+    users: Table, change: Callable[[DataFile], DataFile], told: str
+) -> None:
+    report = verify(users, claims(change)(newest(users)))
+    [problem] = report.problems
+    assert problem.place.startswith("bucket-1/sst-")
+    assert_told(problem.message, told)
+    assert report.lookups == 0
+    assert report.files == 3
+
+
+def test_every_problem_is_found(users: Table) -> None:
+    snapshot = newest(users)
+    paths = [file.path for file in snapshot.files]
+    with damaged(users, paths[0]) as path:
+        path.write_bytes(path.read_bytes()[:-1])
+        with damaged(users, paths[1]) as other:
+            other.unlink()
+            wrong = each_bucket(
+                snapshot,
+                lambda bucket: (
+                    replace(bucket, files=tuple(replace(f, rows=1, hidden_rows=9) for f in bucket.files))
+                    if bucket.bucket == 2
+                    else bucket
+                ),
+            )
+            report = verify(users, wrong)
+    assert [problem.place for problem in report.problems] == [paths[0], paths[1], paths[2], paths[2]]
+
+
+@pytest.mark.parametrize("at", [0, 0.1, 0.5, 0.9, 1])
+def test_a_changed_byte_is_found(users: Table, at: float) -> None:
+    path = next(iter(newest(users).files)).path
+    with damaged(users, path) as file:
+        data = bytearray(file.read_bytes())
+        data[int(at * (len(data) - 1))] ^= 0x10
+        file.write_bytes(data)
+        report = verify(users)
+    [problem] = report.problems
+    assert problem.place == path
+
+
+def test_keys_in_another_bucket_are_found(users: Table) -> None:
+    def moved(bucket: BucketFiles) -> BucketFiles:
+        return replace(bucket, bucket=(bucket.bucket + 1) % 3)
+
+    snapshot = each_bucket(newest(users), moved)
+    [partition] = snapshot.partitions
+    ordered = tuple(sorted(partition.buckets, key=lambda bucket: bucket.bucket))
+    report = verify(users, replace(snapshot, partitions=(replace(partition, buckets=ordered),)))
+    assert len(report.problems) == 3
+    for problem in report.problems:
+        assert_told(problem.message, r"\d+ keys are of other buckets, key [0-9a-f]{16} of bucket \d")
+
+
+@pytest.mark.parametrize(
+    ("key", "row", "told"),
+    [
+        (b"\x80" + bytes(7), b"", "row"),
+        (b"\x80" + bytes(7), b"\0\0\0", "row"),
+        (b"\x80", b"\0\0\0\0\0\0\0\0\0\0\0\0", "key"),
+        (b"\x80" + bytes(7), b"\x09\0\0" + bytes(16), "schema id 9"),
+    ],
+    ids=["empty row", "short row", "short key", "unknown schema"],
+)
+def test_what_does_not_decode_is_found(users: Table, tmp_path: Path, key: bytes, row: bytes, told: str) -> None:
+    local = tmp_path / "made.sst"
+    writer = SstWriter(local)
+    writer.write([key], [row])
+    info = writer.finish()
+    snapshot = newest(users)
+    path = "bucket-0/sst-00000000-0000-0000-0000-000000000000.sst"
+    users.storage.upload(local, path)
+    file = DataFile(path, info.bytes, info.checksum, 1, 0, key, key)
+    report = verify(
+        users,
+        each_bucket(snapshot, lambda bucket: replace(bucket, files=(file,)) if bucket.bucket == 0 else bucket),
+    )
+    [problem] = report.problems
+    assert problem.place == path
+    assert_told(problem.message, told)
+
+
+def test_a_lookup_that_gives_another_row_is_found(users: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = stelae.verify.look_up
+
+    def forgetful(reader: Any, key: dict[str, Any], row: bytes) -> Any:
+        found, expected = honest(reader, key, row)
+        return (None if key["id"] % 2 else found), expected
+
+    monkeypatch.setattr(stelae.verify, "look_up", forgetful)
+    report = verify(users)
+    assert 0 < len(report.problems) < report.lookups
+    assert_told(report.problems[0].message, "is not found; its file has {'id': ")
+
+
+def test_storage_that_fails_says_nothing_about_the_snapshot(tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "warehouse")
+    table = warehouse.create_table(USERS)
+    commit_rows(table, [{"id": 1, "name": "a", "tags": []}])
+    snapshot = newest(table)
+    faulty = FaultyStorage(table.storage)
+    faulty.fail("head")
+    with pytest.raises(Unavailable):
+        verify_snapshot(Table(table.name, faulty, table.schemas), snapshot)
+
+
+def assert_told(message: str, pattern: str) -> None:
+    assert re.search(pattern, message), message
+
+
+@contextmanager
+def damaged(table: Table, path: str) -> Iterator[Path]:
+    """A stored file that may be changed: it gets a copy of its bytes, since others may be linked to it."""
+    local = table.storage.local_path(path)
+    assert local is not None
+    data = local.read_bytes()
+    local.unlink()
+    local.write_bytes(data)
+    yield local
+
+
+def _dated(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "dt": date.fromisoformat(row["dt"])}
