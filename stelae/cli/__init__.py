@@ -12,7 +12,6 @@ them. A command raises errors of `stelae/errors.py`; here, and only here, they a
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -98,10 +97,6 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_CODES[Unavailable]
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough (`stelae tables | head`). Nothing may be flushed at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as exc:
         traceback.print_exc()
         screen.show_error(
