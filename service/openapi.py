@@ -62,7 +62,7 @@ ORDERS = [
     {"user_id": 42, "order_id": 1002, "status": "open", "total": "5.00"},
     {"user_id": 42, "order_id": 1003, "status": "open", "total": "18.00"},
 ]
-PAGE_TOKEN = "WyIiLCI4MDAwMDAwMDAwMDAwMDJhODAwMDAwMDAwMDAwMDNlYSJd"  # noqa: S105
+PAGE_TOKEN = "WyIiLCI4MDAwMDAwMDAwMDAwMDJhODAwMDAzZWEiXQ"  # noqa: S105
 
 
 def _problem(kind: str, status: int, **more: str) -> Json:
@@ -93,7 +93,7 @@ EXAMPLES: Sequence[Example] = (
     ),
     Example(
         "no such table", LOOKUP_TEMPLATE, "get", "shop.user", 404,
-        _problem("not-found", 404, hint="did you mean shop.users?"), query={"user_id": "42"},
+        _problem("not-found", 404, place="shop.user"), query={"user_id": "42"},
     ),
     Example(
         "snapshot not open", LOOKUP_TEMPLATE, "get", "shop.users", 404,

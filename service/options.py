@@ -10,6 +10,7 @@ in the table.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,3 +163,7 @@ def options_page() -> str:
 
 def _refused(name: str, value: object, expected: str) -> InvalidRequest:
     return InvalidRequest(f"option {name} cannot be {value!r}: {expected}", place=f"option {name}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(options_page())

@@ -4,17 +4,21 @@
     commit_rows(table, [{"user_id": 42, "name": "Ada"}])              # a new snapshot of these rows alone
     commit_rows(table, [...], onto=snapshot, hidden=[...])            # a sorted run more on top of a snapshot's files
 
-Rows are Python dicts as pyarrow takes them, or an Arrow table. Of equal keys the last row counts.
+Rows are dicts of Python values, as `from_python` of `stelae/values.py` takes them; a column left out is null. Or an
+Arrow table, for many. Of equal keys the last row counts.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from stelae.arrow import arrow_schema
@@ -32,42 +36,41 @@ DEFAULT_BUCKETS = 4
 Rows = Sequence[Mapping[str, Any]] | pa.Table
 
 
+@dataclass
+class Encoded:
+    """Rows as they are stored, by position."""
+
+    keys: list[bytes]
+    rows: list[bytes]
+    hashes: npt.NDArray[np.int64]
+    hidden: npt.NDArray[np.bool_]
+    partitions: dict[tuple[Any, ...], npt.NDArray[np.int64]]
+    """Positions by the JSON values of the partition columns."""
+
+
 def commit_rows(
     table: Table,
     rows: Rows,
     *,
-    hidden: Rows = (),
+    hidden: Sequence[Mapping[str, Any]] = (),
     onto: Snapshot | None = None,
     buckets: int | Mapping[tuple[Any, ...], int] | None = None,
     created_ms: int | None = None,
 ) -> Snapshot:
-    """Commit a snapshot of these rows; `hidden` ones become tombstones. `buckets`: a count, or one for each
-    partition.
+    """Commit a snapshot of these rows; `hidden` ones become tombstones.
+
+    `buckets`: a count, or one for each partition by its JSON values.
     """
     schema = table.schema
-    columns = [(c.name, c) for c in schema.columns]
-    arrow = [_arrow_table(table, part) for part in (rows, hidden)]
-    every = pa.concat_tables(arrow).combine_chunks()
-    is_hidden = np.zeros(every.num_rows, np.bool_)
-    is_hidden[arrow[0].num_rows :] = True
-    arrays = {name: _whole(every.column(name)) for name, _ in columns}
-    keys = KeyCodec(schema.key_columns).encode_list([arrays[c.name] for c in schema.key_columns]) if len(every) else []
-    encoded = (
-        RowCodec(schema).encode_list([arrays[c.name] for c in schema.value_columns], is_hidden, rows=len(every))
-        if len(every)
-        else []
-    )
+    encoded = _encode_arrow(table, rows) if isinstance(rows, pa.Table) else _encode_dicts(table, rows, hidden)
     before = {partition.values: partition for partition in onto.partitions} if onto else {}
     partitions = []
-    members = _partitions(table, every)
-    for values in {**before, **members} or ({(): np.arange(0)} if not schema.partition_keys else {}):
-        indexes = members.get(values, np.arange(0))
+    for values in {**before, **encoded.partitions}:
         old = before.get(values)
-        wanted = buckets.get(values, DEFAULT_BUCKETS) if isinstance(buckets, Mapping) else buckets
+        wanted = buckets.get(values) if isinstance(buckets, Mapping) else buckets
         count = old.bucket_count if old else wanted or schema.options.bucket or DEFAULT_BUCKETS
-        numbers = BucketFunction(schema.bucket_columns).bucket_batch(
-            [arrays[c.name].take(pa.array(indexes)) for c in schema.bucket_columns], count
-        )
+        indexes = encoded.partitions.get(values, np.arange(0))
+        numbers = np.mod(encoded.hashes[indexes], count)
         folder = partition_folder(schema.partition_keys, values)
         partitions.append(
             PartitionFiles(
@@ -78,7 +81,7 @@ def commit_rows(
                         bucket,
                         (
                             *(old.buckets[bucket].files if old else ()),
-                            *_write(table, folder, bucket, indexes[numbers == bucket], keys, encoded, is_hidden),
+                            *_write(table, folder, bucket, indexes[numbers == bucket], encoded),
                         ),
                     )
                     for bucket in range(count)
@@ -102,64 +105,60 @@ def commit_rows(
     )
 
 
-def _write(
-    table: Table,
-    folder: str,
-    bucket: int,
-    indexes: np.ndarray[Any, Any],
-    keys: list[bytes],
-    rows: list[bytes],
-    hidden: np.ndarray[Any, Any],
-) -> list[DataFile]:
-    latest = {keys[i]: i for i in indexes.tolist()}  # of equal keys the last
+def _write(table: Table, folder: str, bucket: int, indexes: npt.NDArray[np.int64], encoded: Encoded) -> list[DataFile]:
+    latest = {encoded.keys[i]: i for i in indexes.tolist()}  # of equal keys the last
     if not latest:
         return []
-    ordered = sorted(latest)
+    keys = sorted(latest)
     scratch = table.storage.scratch_folder()
     file = scratch / "new.sst"
     writer = SstWriter(file, table.schema.options.file_compression)
-    writer.write(ordered, [rows[latest[key]] for key in ordered])
+    writer.write(keys, [encoded.rows[latest[key]] for key in keys])
     info = writer.finish()
     path = sst_path(folder, bucket, uuid4().hex)
     table.storage.upload(file, path)
-    file.unlink()
-    scratch.rmdir()
-    return [
-        DataFile(
-            path=path,
-            bytes=info.bytes,
-            checksum=info.checksum,
-            rows=info.rows,
-            hidden_rows=int(hidden[[latest[key] for key in ordered]].sum()),
-            first_key=info.first_key,
-            last_key=info.last_key,
-        )
-    ]
+    shutil.rmtree(scratch)
+    hidden_rows = int(encoded.hidden[list(latest.values())].sum())
+    return [DataFile(path, info.bytes, info.checksum, info.rows, hidden_rows, info.first_key, info.last_key)]
 
 
-def _arrow_table(table: Table, rows: Rows) -> pa.Table:
-    # Tombstones may have nulls anywhere.
-    schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table.schema.columns)])
-    if isinstance(rows, pa.Table):
-        return rows.select(schema.names).cast(schema)
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+def _encode_dicts(table: Table, rows: Sequence[Mapping[str, Any]], hidden: Sequence[Mapping[str, Any]]) -> Encoded:
+    schema = table.schema
+    codecs = {column.name: value_codec(column) for column in schema.columns}
+    keys, bucket_of, row_codec = KeyCodec(schema.key_columns), BucketFunction(schema.bucket_columns), RowCodec(schema)
+    encoded_keys, encoded_rows, hashes = [], [], []
+    partitions: dict[tuple[Any, ...], list[int]] = {} if schema.partition_keys else {(): []}
+    for index, (row, is_hidden) in enumerate([*((r, False) for r in rows), *((r, True) for r in hidden)]):
+        unknown = row.keys() - codecs.keys()
+        assert not unknown, f"no columns: {unknown}"
+        values = {
+            name: None if is_hidden and row.get(name) is None else codec.from_python(row.get(name), name)
+            for name, codec in codecs.items()
+        }
+        encoded_keys.append(keys.encode([values[c.name] for c in schema.key_columns]))
+        encoded_rows.append(row_codec.encode([values[c.name] for c in schema.value_columns], is_hidden))
+        hashes.append(bucket_of.hash([values[c.name] for c in schema.bucket_columns]))
+        partition = tuple(codecs[name].to_json(values[name]) for name in schema.partition_keys)
+        partitions.setdefault(partition, []).append(index)
+    return Encoded(
+        encoded_keys,
+        encoded_rows,
+        np.array(hashes, np.int64),
+        np.arange(len(encoded_keys)) >= len(rows),
+        {values: np.array(indexes, np.int64) for values, indexes in partitions.items()},
+    )
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _partitions(table: Table, rows: pa.Table) -> dict[tuple[Any, ...], np.ndarray[Any, Any]]:
-    """Row numbers by the JSON values of the partition columns."""
-    columns = table.schema.partition_columns
-    if not columns:
-        return {(): np.arange(rows.num_rows)}
-    codecs = [value_codec(column) for column in columns]
-    members: dict[tuple[Any, ...], list[int]] = {}
-    for index, row in enumerate(rows.select([c.name for c in columns]).to_pylist()):
-        values = tuple(
-            codec.to_json(codec.from_python(row[column.name], column.name))
-            for codec, column in zip(codecs, columns, strict=True)
-        )
-        members.setdefault(values, []).append(index)
-    return {values: np.array(indexes) for values, indexes in members.items()}
+def _encode_arrow(table: Table, rows: pa.Table) -> Encoded:
+    schema = table.schema
+    assert not schema.partition_keys, "partitions: give dicts"
+    arrays = {
+        field.name: rows.column(field.name).cast(field.type).combine_chunks() for field in arrow_schema(schema.columns)
+    }
+    return Encoded(
+        KeyCodec(schema.key_columns).encode_list([arrays[c.name] for c in schema.key_columns]),
+        RowCodec(schema).encode_list([arrays[c.name] for c in schema.value_columns], rows=len(rows)),
+        BucketFunction(schema.bucket_columns).hash_batch([arrays[c.name] for c in schema.bucket_columns]),
+        np.zeros(len(rows), np.bool_),
+        {(): np.arange(len(rows))},
+    )
