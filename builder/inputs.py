@@ -1,7 +1,7 @@
 """Input files as a DataFrame: found, in the order given, with the table's types. What `stelae build` reads with.
 
     parquet, orc           as they are; every file must have the same columns
-    csv, tsv               with a header line; table columns get the table's types, all others are text
+    csv, tsv               with a header line; table columns get the table's types, all others are text; empty is null
     json, jsonl, ndjson    one object a line; a nullable column that no object has is null
     other                  whatever the session has a connector for, named by `format`
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from builder.changes import plain_path, with_arrival
 from builder.spark_errors import translated
 from stelae import types as t
-from stelae.errors import InvalidRequest
+from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def read_files(
     check_named_once(files)
     source = Source(spark, schema, tuple(found.pattern for found in inputs), tuple(files), given, row_kind)
     read = READERS.get(format.lower() if format else format_of(files))
-    frame = source.read_as(format or "") if read is None else read(source)
+    frame = _read_other(source, format or "") if read is None else read(source)
     return with_times(with_arrival(frame, files), schema)
 
 
@@ -220,7 +220,8 @@ def _read_delimited(source: Source, **defaults: str) -> DataFrame:
                 place=column.name,
                 hint="use Parquet, ORC or JSON",
             )
-    defaults = {"header": "true", "mode": "FAILFAST", **defaults}
+    # A quote inside quotes is doubled, as everybody but Spark writes it (RFC 4180).
+    defaults = {"header": "true", "mode": "FAILFAST", "escape": '"', **defaults}
     if source.options.get("header", "true").lower() == "true":
         # Spark compares the header of every file with these names.
         defaults["enforceSchema"] = "false"
@@ -280,6 +281,19 @@ def _read_orc(source: Source) -> DataFrame:
 
     check_same_columns(source.files, lambda file: list(orc.ORCFile(file).schema.names))
     return source.read_as("orc")
+
+
+def _read_other(source: Source, format: str) -> DataFrame:  # noqa: A002
+    try:
+        return source.read_as(format)
+    except StelaeError as exc:
+        if "DATA_SOURCE_NOT_FOUND" in str(exc.__cause__):
+            raise InvalidRequest(
+                f"Spark has no reader for format {format!r}",
+                place="--format",
+                hint="a package may bring one: --conf spark.jars.packages=...",
+            ) from exc
+        raise
 
 
 def check_same_columns(files: Sequence[str], names_in: Callable[[str], Sequence[str]]) -> None:
