@@ -88,6 +88,7 @@ def build(
             ignore_extra_columns=ignore_extra_columns,
             listener=lambda progress: tell(progress_text(progress)),
         )
+        tell("stopping Spark")
     if json:
         screen.show_json(report_json(report))
     else:

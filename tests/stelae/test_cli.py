@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -453,3 +454,15 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: str, users: Table, jso
     done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    top, *parts = page.split("\n## ")
+    sections = {name: part for part in parts for name in part.splitlines()[0].split(", ")}
+    commands = typer.main.get_command(cli.make_app()).commands  # type: ignore[attr-defined]
+    assert set(commands) <= set(sections)
+    for name in set(commands) - {"serve"}:  # Its options are in docs/serving.md.
+        told = set(re.findall(r"--[a-z-]+", top + sections[name]))
+        options = {option for parameter in commands[name].params for option in parameter.opts}
+        assert {option for option in options if option.startswith("--")} <= told | {"--help"}, name
