@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import typer
 
 from stelae.cli import screen
 from stelae.cli.arguments import JsonOption, TableArgument, WarehouseOption, open_warehouse, parse_pairs
-from stelae.errors import InvalidRequest, StelaeError, Unavailable
+from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from builder.job import BuildReport, Progress
 
 DEMO_FOLDER = "stelae-demo"
+EXPLAINED = (InvalidRequest, NotFound, Conflict)
+"""Errors that no log explains any better."""
 
 
 def register(app: typer.Typer) -> None:
@@ -123,43 +126,73 @@ def spark_session(
 
     from builder.session import local_session
 
+    if not debug:
+        # PySpark logs every error that it also raises, as a page of JSON.
+        logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     if SparkSession.getActiveSession() is not None:
         yield local_session(cores=cores, memory=memory, settings=settings)
         return
-    with quiet_start(debug):
-        spark = local_session(cores=cores, memory=memory, settings=settings)
+    with spark_log(debug) as log:
+        with standard_error_in(log):
+            spark = start(lambda: local_session(cores=cores, memory=memory, settings=settings))
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def start(session: Callable[[], SparkSession]) -> SparkSession:
+    """A new session. That there is no Java is an error of its own; all else becomes one here."""
     try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def quiet_start(debug: bool) -> Iterator[None]:
-    """Send what processes that are started now write to standard error to a file; it is named if the start fails.
-
-    Spark writes a dozen lines of warnings before its log level can be set, and stack traces of errors that are reported
-    anyway.
-    """
-    if debug:
-        yield
-        return
-    handle, name = tempfile.mkstemp(prefix="stelae-spark-", suffix=".log")
-    sys.stderr.flush()
-    before = os.dup(2)
-    os.dup2(handle, 2)
-    try:
-        yield
+        return session()
     except StelaeError:
         raise
     except Exception as exc:
-        raise Unavailable(f"Spark does not start: {exc}", place=name, hint="the file holds Spark's log") from exc
-    else:
-        Path(name).unlink()  # The processes keep writing to it; nobody reads it.
+        raise Unavailable(f"Spark does not start: {exc}", hint="its log may say why") from exc
+
+
+@contextmanager
+def spark_log(debug: bool) -> Iterator[Path | None]:
+    """A file for what Spark's processes say. It is kept, and named, when something fails that it may explain."""
+    if debug:
+        yield None
+        return
+    handle, name = tempfile.mkstemp(prefix="stelae-spark-", suffix=".log")
+    os.close(handle)
+    log = Path(name)
+    try:
+        yield log
+    except Exception as exc:
+        if isinstance(exc, EXPLAINED) or not log.stat().st_size:
+            log.unlink()
+        else:
+            screen.note(f"Spark's log: {log}")
+        raise
+    except BaseException:
+        log.unlink()
+        raise
+    log.unlink()
+
+
+@contextmanager
+def standard_error_in(log: Path | None) -> Iterator[None]:
+    """Processes that are started now write to the file what they would to standard error, as long as they live.
+
+    Spark says a dozen things before its log can be set up, and Python workers print stack traces of errors that are
+    reported anyway.
+    """
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    before = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
     finally:
         os.dup2(before, 2)
         os.close(before)
-        os.close(handle)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from builder import cli as builder_cli
 from stelae import cli
-from stelae.errors import Unavailable
+from stelae.errors import InvalidRequest, Unavailable
 from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_an_empty_input(shop: Shop) -> None:
 def test_what_bad_input_gets(shop: Shop, name: str, text: str, words: tuple[str, ...], code: int, told: str) -> None:
     assert shop.build(shop.file(name, text), *words) == code
     assert told in shop.err
-    assert "Traceback" not in shop.err
+    assert len(shop.err.splitlines()) <= 3  # What, where, what next: no stack traces.
     assert shop.table.snapshots.latest_id() is None
     assert list(shop.table.storage.unfinished()) == []
 
@@ -126,19 +126,31 @@ def test_what_is_not_there(shop: Shop) -> None:
     assert shop.run("build", "shop.nix", "x.csv") == 3
 
 
-def fail_to_start() -> None:
-    os.write(2, b"the reason\n")
-    raise RuntimeError("no luck")
+@pytest.mark.parametrize(("error", "kept"), [(RuntimeError("no luck"), True), (InvalidRequest("wrong"), False)])
+def test_the_log_of_spark_is_kept_where_it_may_explain_a_failure(
+    capfd: pytest.CaptureFixture[str], error: Exception, kept: bool
+) -> None:
+    def fail() -> Any:
+        os.write(2, b"the reason\n")
+        raise error
 
+    def attempt() -> None:
+        with builder_cli.spark_log(debug=False) as log:
+            assert log is not None
+            logs.append(log)
+            with builder_cli.standard_error_in(log):
+                builder_cli.start(fail)
 
-def test_spark_that_does_not_start_leaves_its_log(capfd: pytest.CaptureFixture[str]) -> None:
-    with (
-        pytest.raises(Unavailable, match="Spark does not start: no luck") as caught,
-        builder_cli.quiet_start(debug=False),
-    ):
-        fail_to_start()
-    log = Path(caught.value.place or "")
-    assert log.read_bytes() == b"the reason\n"
-    log.unlink()
+    logs: list[Path] = []
+    with pytest.raises(Unavailable if kept else InvalidRequest, match=r"no luck|wrong"):
+        attempt()
     os.write(2, b"back\n")
-    assert capfd.readouterr().err == "back\n"
+    printed = capfd.readouterr().err
+    [log] = logs
+    assert log.exists() == kept
+    if kept:
+        assert log.read_bytes() == b"the reason\n"
+        assert printed == f"Spark's log: {log}\nback\n"
+        log.unlink()
+    else:
+        assert printed == "back\n"
