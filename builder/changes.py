@@ -266,13 +266,15 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
 
     A frame that reads files straight has file order, then row order; `files` gives the order of the files, which is
     otherwise that of their names. Any other frame has the order of its Spark partitions and of the rows inside: for
-    such input a sequence field is the only order to rely on."""
+    such input a sequence field is the only order to rely on.
+    """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
     with_order = frame.withColumn(ORDER, f.monotonically_increasing_id())
     files = input_files(frame) if files is None else files
-    if not files:
+    if len(files) <= 1:
+        # Splits of one file keep their order: Spark sorts splits by length, stably, and only the last one is shorter.
         return with_order
     try:
         with_block = frame.select(
@@ -284,8 +286,6 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
         with_block.schema  # noqa: B018 - a remote session analyses only when asked.
     except AnalysisException:
         return with_order
-    if len(files) == 1:
-        return with_block.drop(_PATH)
     positions = frame.sparkSession.createDataFrame(
         [(path, position) for position, path in enumerate(files)], f"{_JOIN} STRING, {FILE} INT"
     )

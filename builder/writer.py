@@ -6,7 +6,8 @@
       → one report a bucket
 
 A task that is tried again writes files with new names. Only files in the reports that the driver collects are
-committed."""
+committed.
+"""
 
 from __future__ import annotations
 

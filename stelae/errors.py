@@ -21,8 +21,8 @@ from collections.abc import Mapping
 class StelaeError(Exception):
     """Base of every error that Stelae raises on purpose.
 
-    `message` says what failed and what was expected, `place` where (a table, column, file, option, request field), `hint`
-    what to do next.
+    `message` says what failed and what was expected, `place` where (a table, column, file, option, request field),
+    `hint` what to do next.
     """
 
     type = "internal"

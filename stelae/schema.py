@@ -1,4 +1,5 @@
-"""What a table is: columns, keys, options. One immutable version of it; every stored row names the version it was written with.
+"""What a table is: columns, keys, options. One immutable version of it; every stored row names the version it was
+written with.
 
 `stelae/ddl.py` makes a schema from SQL, `stelae/options.py` types its options, `stelae/warehouse.py` stores it.
 """
@@ -19,7 +20,9 @@ FORMAT = 1  # On disk. Never renumber.
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `id` is given once and never reused, so that a renamed or dropped column is never mistaken for another."""
+    """A column. `id` is given once and never reused, so that a renamed or dropped column is never mistaken for
+    another.
+    """
 
     id: int
     name: str

@@ -58,7 +58,10 @@ class SstWriter:
 
     def __init__(self, path: Path, compression: str = "lz4") -> None:
         self._path = path
-        self._writer = rocksdict.SstFileWriter(_options(_table_options(None), compression))
+        options = _options(_table_options(None), compression)
+        # Pages go to the disk while rows still come in: the fsync that makes the file durable has little left to do.
+        options.set_bytes_per_sync(4 * MIB)
+        self._writer = rocksdict.SstFileWriter(options)
         self._writer.open(str(path))
         self._rows = 0
         self._first_key = b""
@@ -126,7 +129,8 @@ class Tablet:
         """Make a RocksDB in `directory` (which must not exist) that holds `files`, oldest sorted run first.
 
         The files stay as they are: each is hard-linked, or copied where links are refused. Where runs overlap, the
-        newer one answers. Raises CorruptData for a file that RocksDB can't read. """
+        newer one answers. Raises CorruptData for a file that RocksDB can't read.
+        """
         staging = directory.with_name(directory.name + ".incoming")
         staging.mkdir(parents=True)
         options = _options(_table_options(cache), "lz4")
@@ -178,16 +182,6 @@ class Tablet:
         Happens by itself when the last reference goes: readers of a snapshot that was replaced finish in peace.
         """
         self._closer()
-
-
-def read_file(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """All keys and rows of one sorted file in key order, with RocksDB's own block checksums verified."""
-    folder = path.with_name(f"{path.name}.{os.getpid()}.read")
-    tablet = Tablet.open(folder, [path], BlockCache(8 * MIB))
-    try:
-        yield from tablet.scan()
-    finally:
-        tablet.close()
 
 
 def _close(db: rocksdict.Rdict, directory: Path) -> None:

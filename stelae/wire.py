@@ -1,12 +1,12 @@
 """What client and server say to each other: paths, headers, limits. The bodies are described in docs/http.md.
 
-    GET  /v1/tables                                  GET  /v1/tables/{table}
-    GET  /v1/tables/{table}/lookup?key=value&columns=a,b
-    POST /v1/tables/{table}/lookup                   {"keys": [...], "columns": [...]}
-    POST /v1/tables/{table}/prefix-lookup            {"prefix": {...}, "limit": 100, "page_token": null, "columns": [...]}
+    GET  /v1/tables                                  GET  /v1/tables/{table} GET
+    /v1/tables/{table}/lookup?key=value&columns=a,b POST /v1/tables/{table}/lookup                   {"keys": [...],
+    "columns": [...]} POST /v1/tables/{table}/prefix-lookup            {"prefix": {...}, "limit": 100, "page_token":
+    null, "columns": [...]}
 
-Every answer from a snapshot names it in the header `Stelae-Snapshot`. The same header on a request pins it: the answer then
-comes from that snapshot or is an error.
+Every answer from a snapshot names it in the header `Stelae-Snapshot`. The same header on a request pins it: the
+answer then comes from that snapshot or is an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A build that kills its own process at a given phase: `python -m tests.builder.doomed_build WAREHOUSE PHASE`.
 
 PHASE is a phase of the build, or `files` for the moment at which the first data file is stored. Prints COMMITTED when
-it gets that far. """
+it gets that far.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Goal: a build commits exactly what it should, in the buckets it should, or nothing at all.
 
 Method: small frames through real builds; manifests and folders looked at afterwards; everything that can be wrong
-with the input; two builds on one parent."""
+with the input; two builds on one parent.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from stelae.ddl import parse_create_table
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError
 from stelae.keys import KeyCodec
 from stelae.loading import latest_snapshot, open_snapshot
-from stelae.sst import read_file
 from stelae.warehouse import Table, Warehouse
+from tests.files import read_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -210,8 +211,7 @@ def test_a_tombstone_keeps_its_sequence_and_nothing_else(spark: SparkSession, tm
     frame = spark.createDataFrame([(1, "secret", 5, "-D"), (2, "b", 1, "+I")], "id INT, name STRING, ts INT, op STRING")
     snapshot = build(spark, warehouse, "t", frame, row_kind="op")
     assert (snapshot.totals.rows, snapshot.totals.hidden_rows, snapshot.totals.visible_rows) == (2, 1, 1)
-    files = [path for path in tmp_path.rglob("*.sst")]
-    assert not any(b"secret" in path.read_bytes() for path in files)
+    assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*.sst"))
 
 
 def test_without_a_sequence_field_a_delete_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_the_gate_stops_a_surprising_count(spark: SparkSession, tmp_path: Path) 
     table = warehouse.create_table(USERS + " WITH ('snapshot.max-count-change' = '20%')")
     build(spark, warehouse, "users", spark.range(10).selectExpr("id", "'a' AS name"))
     build(spark, warehouse, "users", spark.range(12).selectExpr("id", "'b' AS name"))
-    with pytest.raises(InvalidRequest, match="from 12 to 9.*max-count-change allows 20"):
+    with pytest.raises(InvalidRequest, match=r"from 12 to 9.*max-count-change allows 20"):
         build(spark, warehouse, "users", spark.range(9).selectExpr("id", "'c' AS name"), mode="overwrite")
     assert table.snapshots.latest_id() == 2
     assert {row[1] for row in content(spark, warehouse, "users")} == {"b"}
@@ -366,6 +366,23 @@ def test_files_order_the_input(spark: SparkSession, tmp_path: Path) -> None:
         frame = spark.read.schema("id BIGINT, name STRING").json(order)
         build(spark, warehouse, "users", frame, mode="overwrite")
         assert content(spark, warehouse, "users") == [(1, "b1"), (2, "b2"), (3, "c2")]
+
+
+def test_rows_of_one_file_keep_their_order_in_any_number_of_splits(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "warehouse")
+    warehouse.create_table(USERS)
+    rows = [(n % 50, f"{n:06d}") for n in range(20_000)]
+    users(spark, rows).write.json(str(tmp_path / "one"))
+    (path,) = (tmp_path / "one").glob("*.json")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "9999")
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        frame = spark.read.schema("id BIGINT, name STRING").json(str(path))
+        build(spark, warehouse, "users", frame)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
+    assert content(spark, warehouse, "users") == [(n, f"{19_950 + n:06d}") for n in range(50)]
 
 
 def test_errors_keep_their_kind_through_spark() -> None:

@@ -2,7 +2,8 @@
 grace.
 
 Method: builds in processes of their own that are killed (SIGKILL) while files are being written, before the manifest
-is put and after. """
+is put and after.
+"""
 
 from __future__ import annotations
 

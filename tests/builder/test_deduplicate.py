@@ -1,7 +1,8 @@
 """Goal: the deduplicate engine merges as Paimon does, however the input is cut into builds.
 
 Method: the cases of tests/cases/deduplicate.yaml through real builds: as written, all records in one build, one
-record a build. Afterwards `read` gives the rows, and so does a reader that opens the snapshot as a server does."""
+record a build. Afterwards `read` gives the rows, and so does a reader that opens the snapshot as a server does.
+"""
 
 from __future__ import annotations
 

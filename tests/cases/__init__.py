@@ -1,7 +1,8 @@
 """Cases as data: merge semantics that a reviewer reads without reading code.
 
 `load` gives the cases of a file. The runners turn values as YAML has them (DECIMAL and timestamps as text, BINARY as
-`0x...`, ROW as a list of its fields) into Python values and back, by the column's type. """
+`0x...`, ROW as a list of its fields) into Python values and back, by the column's type.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +86,7 @@ def to_python(data_type: t.DataType, value: Any) -> Any:
 
 
 def python_rows(schema: TableSchema, rows: Sequence[Sequence[Any]], *, loose: bool = False) -> list[tuple[Any, ...]]:
-    """Rows of a case as Python values. `loose` takes values as they are, whatever precision or length the column has.
-    """
+    """Rows of a case as Python values. `loose` takes values as they are, whatever the column allows."""
     columns = [loosened(c.type) if loose else c.type for c in schema.columns]
     return [tuple(to_python(of, value) for of, value in zip(columns, row, strict=True)) for row in rows]
 
