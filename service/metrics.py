@@ -40,19 +40,22 @@ DISCONNECTED = "disconnected"
 class OperationCounts:
     """Requests of one operation on one table."""
 
-    __slots__ = ("durations", "failed", "ok", "seconds")
+    __slots__ = ("durations", "failed", "seconds")
 
     def __init__(self) -> None:
-        self.ok = 0
         self.failed: Counter[str] = Counter()
         self.durations = [0] * (len(BOUNDS_S) + 1)
         self.seconds = 0.0
 
     def answered(self, seconds: float) -> None:
         """One more request with an answer, found or not."""
-        self.ok += 1
         self.durations[bisect_left(BOUNDS_S, seconds)] += 1
         self.seconds += seconds
+
+    @property
+    def ok(self) -> int:
+        """Requests with an answer."""
+        return sum(self.durations)
 
 
 class TableCounts:
@@ -60,12 +63,19 @@ class TableCounts:
 
     def __init__(self) -> None:
         self.operations = {operation: OperationCounts() for operation in OPERATIONS}
-        self.found = 0
+        self.batch_keys = 0
+        """Keys that batch lookups asked for; point lookups ask for one each."""
         self.missing = 0
+        """Keys of both that were not there."""
         self.loads = 0
         self.load_failures = 0
         self.load_seconds = 0.0
         self.last_load_seconds = 0.0
+
+    @property
+    def found(self) -> int:
+        """Keys that were there."""
+        return self.operations[LOOKUP].ok + self.batch_keys - self.missing
 
 
 class ServerCounts:

@@ -26,6 +26,7 @@ from types import FrameType
 import uvicorn
 
 from service.app import TabletServer, create_app
+from service.asgi import App
 from service.options import ServerOptions
 from service.tables import State
 from stelae.errors import InvalidRequest
@@ -53,7 +54,15 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
     listening = _bind(options)
     app = create_app(options, warehouse)
     app.on_ready = lambda: _say_ready(app, listening, time.perf_counter() - started)
-    config = uvicorn.Config(
+    gc.set_threshold(*GC_THRESHOLDS)
+    with listening:
+        _Server(uvicorn_config(app, options), app, options.drain_s).run(sockets=[listening])
+    _leave()
+
+
+def uvicorn_config(app: App, options: ServerOptions) -> uvicorn.Config:
+    """How uvicorn runs the application. Benchmarks run their peers so, too."""
+    return uvicorn.Config(
         app,
         interface="asgi3",
         loop="auto",
@@ -70,10 +79,6 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
         timeout_graceful_shutdown=round(options.shutdown_grace_s),
         backlog=BACKLOG,
     )
-    gc.set_threshold(*GC_THRESHOLDS)
-    with listening:
-        _Server(config, app, options.drain_s).run(sockets=[listening])
-    _leave()
 
 
 class _Server(uvicorn.Server):

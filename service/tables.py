@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from service.metrics import TableCounts
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
@@ -44,7 +43,7 @@ class State(StrEnum):
 class OpenSnapshot:
     """A snapshot that requests are answered from, with what all its answers repeat."""
 
-    __slots__ = ("all_columns", "find", "header", "missing", "one_key", "one_key_start", "reader", "tail")
+    __slots__ = ("all_columns", "find", "header", "missing", "one_key_column", "one_key_from_text", "reader", "tail")
 
     def __init__(self, reader: SnapshotReader) -> None:
         self.reader = reader
@@ -55,16 +54,10 @@ class OpenSnapshot:
         """How every JSON answer ends."""
         self.missing = b'{"found":false,"row":null' + self.tail
         """The answer for a key that is not there."""
-        self.one_key: Callable[[str], Any] | None = None
-        """Reads the text of a key that is one column."""
-        self.one_key_start = b""
-        """How a query for such a key starts, if the column's name needs no escapes: `user_id=`."""
-        codecs = reader.table.key_codecs
-        if len(codecs) == 1:
-            name, codec = codecs[0]
-            from_text = codec.from_text
-            self.one_key = lambda text: (from_text(text, name),)
-            self.one_key_start = name.encode() + b"="
+        (name, codec), *others = reader.table.key_codecs
+        self.one_key_column = None if others else name
+        """The column of a key that is one column: the usual key, which has a shorter way."""
+        self.one_key_from_text = codec.from_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,45 +56,36 @@ class Shape:
     def __init__(self, schema: TableSchema, rows: RowReader, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
         positions = {name: index for index, name in enumerate(schema.primary_key)}
+        decode = rows.json_decoder([name for name in columns if name not in positions], columns)
         keys = [
             (name, positions[name], value_codec(schema.by_name[name]).to_json) for name in columns if name in positions
         ]
-        self.row = _row_maker(
-            self.columns, keys, rows.json_decoder([name for name in columns if name not in positions])
-        )
+        self.row = _row_maker(decode, keys)
 
 
 def _row_maker(
-    columns: tuple[str, ...],
-    keys: list[tuple[str, int, Callable[[Any], Any]]],
-    decode: Callable[[bytes], JsonRow | None],
+    decode: Callable[[bytes], JsonRow | None], keys: list[tuple[str, int, Callable[[Any], Any]]]
 ) -> Callable[[Key, bytes], JsonRow | None]:
-    if not keys:
-        return lambda _, row: decode(row)
+    """Fills the key columns into what `decode` gives."""
 
-    def in_order(key: Key, row: bytes) -> JsonRow | None:
-        values = decode(row)
-        if values is None:
-            return None
-        answer = {name: to_json(key[position]) for name, position, to_json in keys}
-        answer.update(values)
+    def row_of(key: Key, row: bytes) -> JsonRow | None:
+        answer = decode(row)
+        if answer is not None:
+            for name, position, to_json in keys:
+                answer[name] = to_json(key[position])
         return answer
 
-    def reordered(key: Key, row: bytes) -> JsonRow | None:
-        answer = in_order(key, row)
-        return answer and {name: answer[name] for name in columns}
+    if len(keys) != 1 or keys[0][2] is not as_is:
+        return row_of
+    [(name, position, _)] = keys
 
-    name, position, to_json = keys[0]
-    if columns[: len(keys)] != tuple(key[0] for key in keys):
-        return reordered
-    if len(keys) > 1 or to_json is not as_is:
-        return in_order
+    def row_of_plain_key(key: Key, row: bytes) -> JsonRow | None:
+        answer = decode(row)
+        if answer is not None:
+            answer[name] = key[position]
+        return answer
 
-    def one_key(key: Key, row: bytes) -> JsonRow | None:
-        values = decode(row)
-        return None if values is None else {name: key[position], **values}
-
-    return one_key
+    return row_of_plain_key
 
 
 class TableReader:
