@@ -131,30 +131,24 @@ class Tablet:
         The files stay as they are: each is hard-linked, or copied where links are refused. Where runs overlap, the
         newer one answers. Raises CorruptData for a file that RocksDB can't read.
         """
-        staging = directory.with_name(directory.name + ".incoming")
-        staging.mkdir(parents=True)
+        make_tablet(directory, files)
+        return cls.reopen(directory, cache)
+
+    @classmethod
+    def reopen(cls, directory: Path, cache: BlockCache | None = None) -> Tablet:
+        """Open what `make_tablet` made, to read only. The tablet owns the folder from then on."""
         options = _options(_table_options(cache), "lz4")
-        options.create_if_missing(True)
-        options.set_error_if_exists(True)
-        options.set_disable_auto_compactions(True)
         # Every file stays open with its index and filter in memory: a read never waits for a file to be opened.
         options.set_max_open_files(-1)
+        options.set_skip_stats_update_on_db_open(True)
+        options.set_max_file_opening_threads(1)
         options.set_keep_log_file_num(1)
         options.set_stats_dump_period_sec(0)
-        options.set_write_buffer_size(64 * 1024)
         try:
-            db = rocksdict.Rdict(str(directory), options)
-            ingest = rocksdict.IngestExternalFileOptions()
-            ingest.set_move_files(True)
-            for index, file in enumerate(files):
-                link = staging / f"{index:06d}.sst"
-                _link_or_copy(file, link)
-                db.ingest_external_file([str(link)], ingest)
+            db = rocksdict.Rdict(str(directory), options, access_type=rocksdict.AccessType.read_only())
         except Exception as exc:
             shutil.rmtree(directory, ignore_errors=True)
             raise _translate(exc, directory) from exc
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
         return cls(directory, db)
 
     def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
@@ -182,6 +176,39 @@ class Tablet:
         Happens by itself when the last reference goes: readers of a snapshot that was replaced finish in peace.
         """
         self._closer()
+
+
+def make_tablet(directory: Path, files: Sequence[Path]) -> None:
+    """Make the folder of a tablet: all of `Tablet.open` that writes.
+
+    It waits for the disk a dozen times, 10 to 50 milliseconds in all, and rocksdict holds the GIL meanwhile; to reopen
+    takes one. So whoever answers requests has it done by another process (`stelae/preparing.py`).
+    """
+    staging = directory.with_name(directory.name + ".incoming")
+    staging.mkdir(parents=True)
+    options = _options(_table_options(None), "lz4")
+    options.create_if_missing(True)
+    options.set_error_if_exists(True)
+    options.set_disable_auto_compactions(True)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    options.set_write_buffer_size(64 * 1024)
+    try:
+        db = rocksdict.Rdict(str(directory), options)
+        try:
+            ingest = rocksdict.IngestExternalFileOptions()
+            ingest.set_move_files(True)
+            for index, file in enumerate(files):
+                link = staging / f"{index:06d}.sst"
+                _link_or_copy(file, link)
+                db.ingest_external_file([str(link)], ingest)
+        finally:
+            db.close()
+    except Exception as exc:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise _translate(exc, directory) from exc
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _close(db: rocksdict.Rdict, directory: Path) -> None:
