@@ -45,6 +45,9 @@ def serve(
     load_threads: Annotated[
         int, typer.Option("--load-threads", metavar="N", help=describe("load_threads"))
     ] = DEFAULTS.load_threads,
+    separate_loads: Annotated[
+        bool, typer.Option("--separate-loads/--no-separate-loads", help=describe("separate_loads"))
+    ] = DEFAULTS.separate_loads,
     kept_snapshots: Annotated[
         int, typer.Option("--kept-snapshots", metavar="N", help=describe("kept_snapshots"))
     ] = DEFAULTS.kept_snapshots,
@@ -69,6 +72,7 @@ def serve(
         max_page_rows=max_page_rows,
         max_parallel_loads=max_parallel_loads,
         load_threads=load_threads,
+        separate_loads=separate_loads,
         kept_snapshots=kept_snapshots,
         drain_s=drain,
         shutdown_grace_s=shutdown_grace,

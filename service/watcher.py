@@ -2,7 +2,7 @@
 
     every poll_interval_s:  which tables are there?            one thread, never more than one look at a time
                             has one of them something newer?
-    for each that has:      manifest → open_snapshot aside     max_parallel_loads threads, lowest priority
+    for each that has:      manifest → open_snapshot aside     max_parallel_loads threads, and a process each
                             → ServedTable.swap                 on the event loop: one assignment
                             → the old one is closed later      in a thread, when its last requests are long gone
 
@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -53,8 +51,6 @@ the event loop would spend if a request were the last to let go.
 """
 OLDER_TRIED = 3
 """Snapshots before a damaged newest one that a start tries."""
-LOAD_NICENESS = 10
-"""Linux schedules threads one by one: those that load get out of the way of the one that answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ class Watcher:
         self._wall_clock = wall_clock
         self._stop = threading.Event()
         self._polls = ThreadPoolExecutor(1, "stelae-watch")
-        self._loads = ThreadPoolExecutor(options.max_parallel_loads, "stelae-load", initializer=_give_way)
+        self._loads = ThreadPoolExecutor(options.max_parallel_loads, "stelae-load")
         self._opened: dict[str, Table] = {}
         """Definitions by table, as of the last look that found something new."""
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -198,7 +194,9 @@ class Watcher:
         retry = table.error is not None and self._clock() >= table.retry_at
         if (look.newer or retry) and name not in self._loading:
             table.loading = True
-            self._loading[name] = asyncio.create_task(self._load(table, self._opened[name]))
+            # At the start nobody waits for an answer yet: then the shorter way.
+            apart = self._options.separate_loads and self.looked.is_set()
+            self._loading[name] = asyncio.create_task(self._load(table, self._opened[name], apart))
 
     def _look_failed(self, table: ServedTable, error: StelaeError) -> None:
         if isinstance(error, Unavailable):
@@ -207,7 +205,7 @@ class Watcher:
             log.error("%s: %s", table.name, error)
             table.error = error
 
-    async def _load(self, table: ServedTable, opened: Table) -> None:
+    async def _load(self, table: ServedTable, opened: Table, apart: bool) -> None:
         started = self._clock()
         previous = table.serving.reader if table.serving else None
         try:
@@ -215,7 +213,7 @@ class Watcher:
             if newest_id is None:
                 return
             table.newest_id = newest_id
-            loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous))
+            loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous, apart))
             self._swap(table, loaded, self._clock() - started)
         except StelaeError as exc:
             self._load_failed(table, exc)
@@ -272,18 +270,18 @@ class Watcher:
 
     # In a thread that loads
 
-    def _open(self, table: Table, newest_id: int, previous: SnapshotReader | None) -> Loaded:
+    def _open(self, table: Table, newest_id: int, previous: SnapshotReader | None, apart: bool) -> Loaded:
         try:
-            return Loaded(self._open_one(table, newest_id, previous), None)
+            return Loaded(self._open_one(table, newest_id, previous, apart), None)
         except CorruptData as exc:
             if previous is not None:
                 raise
             for older in reversed(table.snapshots.retained_ids()[:-1][-OLDER_TRIED:]):
                 with suppress(StelaeError):
-                    return Loaded(self._open_one(table, older, None), exc)
+                    return Loaded(self._open_one(table, older, None, apart), exc)
             raise
 
-    def _open_one(self, table: Table, snapshot_id: int, previous: SnapshotReader | None) -> SnapshotReader:
+    def _open_one(self, table: Table, snapshot_id: int, previous: SnapshotReader | None, apart: bool) -> SnapshotReader:
         snapshot: Snapshot = table.snapshots.read(snapshot_id)
         return open_snapshot(
             table,
@@ -293,15 +291,9 @@ class Watcher:
             previous=previous,
             threads=self._options.load_threads,
             stop=self._stop,
+            apart=apart,
         )
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, work)
-
-
-def _give_way() -> None:
-    """Lower the priority of this thread, where threads have one."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOAD_NICENESS)

@@ -1,7 +1,7 @@
 """Opening a snapshot: its files fetched and verified, its tablets made aside.
 
-    manifest → each file: linked (local warehouse) or downloaded, checksum verified
-             → each bucket: a tablet in a folder of its own
+    manifest → each file: linked (local warehouse) or downloaded, checksum verified     stelae/preparing.py
+             → each bucket: a tablet in a folder of its own                             stelae/preparing.py
              → SnapshotReader
 
 Nothing here touches the reader that is serving: a failure leaves it as it is. Buckets whose files did not change
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
-from stelae.checksum import file_checksum
-from stelae.errors import CorruptData, NotFound, Unavailable
+from stelae.errors import Unavailable
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.preparing import Preparation, fetch_file, prepare_tablets, prepare_tablets_apart
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.sst import BlockCache, Tablet
 from stelae.storage import Storage
@@ -40,46 +38,43 @@ def open_snapshot(
     previous: SnapshotReader | None = None,
     threads: int = LOAD_THREADS,
     stop: Event | None = None,
+    apart: bool = False,
 ) -> SnapshotReader:
     """Open a snapshot below `folder`, which the tablets own from then on and clean up when they are let go.
 
     `previous` is a reader of the same table whose tablets may be shared. Raises CorruptData when a file is not what
     the manifest says and Unavailable when it can't be fetched; then nothing is left behind. Setting `stop` from another
-    thread gives up between two files.
+    thread gives up soon. `apart`: another process does what takes long, so that the threads of this one go on.
     """
     reader = TableReader(table.schema, table.schemas)
     shared = _tablets_by_files(previous)
     place = folder / f"snapshot-{snapshot.id}-{uuid.uuid4().hex[:8]}"
     incoming = place / "incoming"
     incoming.mkdir(parents=True)
-    opened: list[Tablet] = []
+    buckets = [bucket for partition in snapshot.partitions for bucket in partition.buckets if bucket.files]
+    wanted = {
+        _paths(bucket): Preparation(place / f"tablet-{number}", bucket.files)
+        for number, bucket in enumerate(buckets)
+        if _paths(bucket) not in shared
+    }
+    opened: dict[tuple[str, ...], Tablet] = {}
     try:
-        partitions = []
-        with _ordered_pool(threads) as pool:
-            wanted = [bucket for p in snapshot.partitions for bucket in p.buckets if bucket.files]
-            fetched = {
-                id(bucket): [pool.submit(_fetch, table.storage, file, incoming, stop) for file in bucket.files]
-                for bucket in wanted
-                if _paths(bucket) not in shared
-            }
-            for number, partition in enumerate(snapshot.partitions):
-                tablets: list[Tablet | None] = []
-                for bucket in partition.buckets:
-                    if not bucket.files:
-                        tablets.append(None)
-                    elif (known := shared.get(_paths(bucket))) is not None:
-                        tablets.append(known)
-                    else:
-                        files = [future.result() for future in fetched[id(bucket)]]
-                        tablets.append(Tablet.open(place / f"partition-{number}-bucket-{bucket.bucket}", files, cache))
-                        opened.append(tablets[-1])  # type: ignore[arg-type]
-                partitions.append(
-                    PartitionTablets(
-                        partition.folder, _physical(table, partition), partition.bucket_count, tuple(tablets)
-                    )
-                )
+        if wanted:
+            prepare = prepare_tablets_apart if apart else prepare_tablets
+            prepare(table.storage, list(wanted.values()), incoming, threads, stop)
+        for paths, preparation in wanted.items():
+            opened[paths] = Tablet.reopen(preparation.directory, cache)
+        partitions = [
+            PartitionTablets(
+                partition.folder,
+                _physical(table, partition),
+                partition.bucket_count,
+                tuple(shared.get(_paths(bucket)) or opened.get(_paths(bucket)) for bucket in partition.buckets),
+            )
+            for partition in snapshot.partitions
+        ]
     except BaseException:
-        for tablet in opened:
+        for tablet in opened.values():
             tablet.close()
         shutil.rmtree(place, ignore_errors=True)
         raise
@@ -103,32 +98,7 @@ def latest_snapshot(table: Table) -> Snapshot:
 
 def verify_file(storage: Storage, file: DataFile, scratch: Path) -> Path:
     """A data file on this machine, with size and checksum as its manifest says."""
-    return _fetch(storage, file, scratch)
-
-
-def _fetch(storage: Storage, file: DataFile, incoming: Path, stop: Event | None = None) -> Path:
-    if stop is not None and stop.is_set():
-        raise Unavailable("loading was given up", place=file.path)
-    local = storage.local_path(file.path)
-    try:
-        if local is None:
-            local = incoming / f"{uuid.uuid4().hex}.sst"
-            actual = storage.download(file.path, local)
-        else:
-            actual = file_checksum(local)
-    except (FileNotFoundError, NotFound) as exc:
-        raise CorruptData(
-            "a file of the snapshot is missing", place=file.path, hint="roll back, or build again: stelae rollback"
-        ) from exc
-    except OSError as exc:
-        raise Unavailable(f"a file of the snapshot can't be read: {exc}", place=file.path) from exc
-    if actual != file.checksum:
-        raise CorruptData(
-            f"the file has checksum {actual}, its manifest says {file.checksum} ({file.bytes} bytes)",
-            place=file.path,
-            hint="keep the file; roll back, or build again: stelae rollback",
-        )
-    return local
+    return fetch_file(storage, file, scratch)
 
 
 def _physical(table: Table, partition: PartitionFiles) -> tuple[object, ...]:
@@ -152,16 +122,6 @@ def _tablets_by_files(reader: SnapshotReader | None) -> dict[tuple[str, ...], Ta
             if tablet is not None:
                 tablets[_paths(bucket)] = tablet
     return tablets
-
-
-@contextmanager
-def _ordered_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool that, when its block fails, drops what has not started yet."""
-    pool = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="stelae-load")
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 __all__: Sequence[str] = ["latest_snapshot", "open_snapshot", "verify_file"]

@@ -32,7 +32,7 @@ def test_every_option_has_a_flag() -> None:
         for flag in (info.default, *info.param_decls)
     }
     for option, field in zip(SERVER_OPTIONS, dataclasses.fields(ServerOptions), strict=True):
-        assert option.flag in flags
+        assert option.flag in flags, flags
         default = flags[option.flag].default
         assert default == field.default or (default is None and not field.default)
 

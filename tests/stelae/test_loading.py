@@ -167,11 +167,39 @@ def test_a_download_that_fails(tmp_path: Path, nth: int, kind: str) -> None:
     assert list((tmp_path / "tablets").iterdir()) == []
 
 
-def test_giving_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_another_process_prepares(tmp_path: Path, kind: str) -> None:
+    """Memory is read by this one: the other has none of it."""
+    table = make_table(tmp_path, kind)
+    snapshot = commit_rows(table, ROWS)
+    reader = open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
+    assert reader.lookup_many([(i,) for i in range(100)], reader.table.all_columns) == ROWS
+    if kind == "local":
+        path = table.storage.local_path(next(iter(snapshot.files)).path)
+        assert path is not None
+        flip(path)
+        with pytest.raises(CorruptData, match="checksum") as error:
+            open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
+        assert error.value.place in str(path)
+        assert len(list((tmp_path / "tablets").iterdir())) == 1
+
+
+def test_the_other_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, "local")
+    snapshot = commit_rows(table, ROWS)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(Unavailable, match="ended with 1"):
+        open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
+    assert list((tmp_path / "tablets").iterdir()) == []
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_giving_up(tmp_path: Path, apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_table(tmp_path, "local")
     snapshot = commit_rows(table, ROWS)
     stop = threading.Event()
     stop.set()
+    monkeypatch.setattr("stelae.preparing.STOP_POLL_S", 0.001)
     with pytest.raises(Unavailable, match="given up"):
-        open_snapshot(table, snapshot, tmp_path / "tablets", stop=stop)
+        open_snapshot(table, snapshot, tmp_path / "tablets", stop=stop, apart=apart)
     assert list((tmp_path / "tablets").iterdir()) == []

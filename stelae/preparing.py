@@ -1,0 +1,145 @@
+"""Preparing tablets: files fetched and verified, folders made. All of a load that takes long or waits for a disk.
+
+    prepare_tablets          in this process
+    prepare_tablets_apart    the same by `python -m stelae.preparing`, a process of low priority
+
+Making a RocksDB waits for the disk a dozen times with the GIL held, and verifying hands the GIL to and fro a thousand
+times: in a process that answers requests, all of them would wait. From a process of its own they get nothing but
+folders, which open in a millisecond each.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from stelae.checksum import file_checksum
+from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
+from stelae.manifest import DataFile
+from stelae.sst import make_tablet
+from stelae.storage import Storage
+
+NICENESS = 10
+"""Of the process apart: it gets a tenth of a processor that others want, and all of one that nobody wants."""
+STOP_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A tablet to be made."""
+
+    directory: Path
+    """Must not exist."""
+    files: tuple[DataFile, ...]
+    """Sorted runs, oldest first."""
+
+
+def prepare_tablets(
+    storage: Storage, wanted: Sequence[Preparation], incoming: Path, threads: int, stop: Event | None = None
+) -> None:
+    """Make tablets. `incoming` is for downloads, and of no use afterwards: tablets have links of their own.
+
+    `threads` files are fetched and verified at a time. Raises CorruptData when a file is not what the manifest says,
+    Unavailable when it can't be fetched; some tablets may be made then. Setting `stop` gives up between two files.
+    """
+    pool = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="stelae-fetch")
+    try:
+        fetched = [[pool.submit(fetch_file, storage, file, incoming, stop) for file in each.files] for each in wanted]
+        for each, files in zip(wanted, fetched, strict=True):
+            paths = [future.result() for future in files]
+            try:
+                make_tablet(each.directory, paths)
+            except OSError as exc:
+                raise Unavailable(f"can't make a tablet: {exc}", place=str(each.directory)) from exc
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def prepare_tablets_apart(
+    storage: Storage, wanted: Sequence[Preparation], incoming: Path, threads: int, stop: Event | None = None
+) -> None:
+    """The same in a process of its own. A storage that lives in this process only (memory) is read in this process."""
+    try:
+        request: bytes | None = pickle.dumps((storage, list(wanted), incoming, threads))
+    except (StelaeError, pickle.PicklingError, TypeError, AttributeError):
+        prepare_tablets(storage, wanted, incoming, threads, stop)
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stelae.preparing"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the server, which ends this one by itself
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+    )
+    with process:
+        while True:
+            try:
+                answer, _ = process.communicate(request, timeout=STOP_POLL_S)
+                break
+            except subprocess.TimeoutExpired:
+                request = None  # `communicate` goes on with what it has
+                if stop is not None and stop.is_set():
+                    process.kill()
+                    raise Unavailable("loading was given up") from None
+    if process.returncode:
+        raise Unavailable(
+            f"the process that prepares tablets ended with {process.returncode}",
+            hint="its messages are on standard error; -9 is often a lack of memory",
+        )
+    error = pickle.loads(answer)  # noqa: S301 (from our own process)
+    if error is not None:
+        raise error
+
+
+def fetch_file(storage: Storage, file: DataFile, incoming: Path, stop: Event | None = None) -> Path:
+    """A data file on this machine, with the checksum that its manifest says."""
+    if stop is not None and stop.is_set():
+        raise Unavailable("loading was given up", place=file.path)
+    local = storage.local_path(file.path)
+    try:
+        if local is None:
+            local = incoming / f"{uuid.uuid4().hex}.sst"
+            actual = storage.download(file.path, local)
+        else:
+            actual = file_checksum(local)
+    except (FileNotFoundError, NotFound) as exc:
+        raise CorruptData(
+            "a file of the snapshot is missing", place=file.path, hint="roll back, or build again: stelae rollback"
+        ) from exc
+    except OSError as exc:
+        raise Unavailable(f"a file of the snapshot can't be read: {exc}", place=file.path) from exc
+    if actual != file.checksum:
+        raise CorruptData(
+            f"the file has checksum {actual}, its manifest says {file.checksum} ({file.bytes} bytes)",
+            place=file.path,
+            hint="keep the file; roll back, or build again: stelae rollback",
+        )
+    return local
+
+
+def main() -> None:
+    """The process apart: a request on standard input, an error or None on standard output."""
+    with suppress(OSError, AttributeError):
+        os.nice(NICENESS)
+    storage, wanted, incoming, threads = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own process)
+    error: StelaeError | None = None
+    try:
+        prepare_tablets(storage, wanted, incoming, threads)
+    except StelaeError as exc:
+        error = exc
+    with suppress(BrokenPipeError):  # nobody waits any more
+        pickle.dump(error, sys.stdout.buffer)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
