@@ -67,7 +67,7 @@ def run(folder: Path, rows: int, rounds: int, seconds: int) -> None:
         rows_found = orjson.loads(connection.getresponse().read())["rows"]
         assert rows_found == reader.lookup_many(keys[0], shape)
         rates = in_turn(rounds, {"in process": in_process, "over HTTP": over_http})
-    note = f"{BATCH:,} keys, answers of {size:,} bytes; {rows:,} rows in {snapshot.totals.bytes:,} bytes; {rounds} rounds"
+    note = f"{BATCH:,} keys, answers of {size:,} bytes; {rows:,} rows, {snapshot.totals.bytes:,} bytes"
     ours, peer = median(rates["over HTTP"]), median(rates["in process"])
     show("Batch lookup", [Ratio("batches a second", ours, peer, "1/s", ">= 0.5", note=note)])
 
