@@ -30,7 +30,6 @@ class Ratio:
     unit: str
     target: str
     """What was set out to reach, such as `<= 1.4`."""
-    of: str = "ours / peer"
     note: str = ""
 
     @property
@@ -83,21 +82,19 @@ def median(values: Sequence[float]) -> float:
 
 
 def show(title: str, ratios: Sequence[Ratio]) -> None:
-    """Print the ratios."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in ("", "ours", "peer", "unit", "ratio", "target", ""):
+    """Print the ratios, and below them what there is to note."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "ours", "peer", "unit", "ratio", "target"):
         table.add_column(heading, justify="right" if heading in ("ours", "peer", "ratio") else "left")
     for ratio in ratios:
-        table.add_row(
-            ratio.what,
-            _number(ratio.ours),
-            _number(ratio.peer),
-            ratio.unit,
-            f"{ratio.value:.2f}",
-            ratio.target,
-            ratio.note,
-        )
-    Console(soft_wrap=True).print(table)
+        numbers = _number(ratio.ours), _number(ratio.peer), ratio.unit, f"{ratio.value:.2f}"
+        table.add_row(ratio.what, *numbers, ratio.target)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"\n{title}", style="bold")
+    console.print(table)
+    for ratio in ratios:
+        if ratio.note:
+            console.print(ratio.note)
 
 
 def _number(value: float) -> str:
