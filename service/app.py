@@ -70,12 +70,11 @@ class TabletServer:
         self.draining = False
         """Set when the server is about to stop: `/readyz` says 503 from then on."""
         self.started: tuple[str, ...] | None = None
-        """The tables that were there with a snapshot at the start; None until the warehouse was read."""
+        """The tables that had a snapshot at the start, or might have; None until the warehouse was read."""
         self.on_ready: Callable[[], None] = lambda: None
         """Called once, when they are all loaded, or have failed to."""
         self._clock, self._wall_clock = clock, wall_clock
         self._hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {}
-        self._watcher: Watcher | None = None
         self._cold = _cold_routes(self)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -102,7 +101,6 @@ class TabletServer:
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
-        self._watcher = watcher
         tasks = [asyncio.create_task(watcher.run()), asyncio.create_task(self._await_start(watcher))]
         try:
             yield watcher
@@ -116,7 +114,7 @@ class TabletServer:
 
     @property
     def unready(self) -> list[str]:
-        """Tables that were there with a snapshot at the start and are not served."""
+        """Tables of the start that are not served."""
         return [name for name in self.started or () if self.tables[name].state is not State.READY]
 
     @property
@@ -139,7 +137,7 @@ class TabletServer:
 
     async def _await_start(self, watcher: Watcher) -> None:
         await watcher.looked.wait()
-        self.started = tuple(name for name, table in self.tables.items() if table.loading or table.newest_id)
+        self.started = tuple(name for name, table in self.tables.items() if table.state is not State.EMPTY)
         await watcher.settled()
         self.on_ready()
 

@@ -24,6 +24,8 @@ Header = tuple[bytes, bytes]
 JSON_CONTENT: Header = (b"content-type", JSON.encode())
 PROBLEM_CONTENT: Header = (b"content-type", PROBLEM_JSON.encode())
 
+MAX_TEXT = 1000
+"""Characters of a text in an error."""
 LENGTHS: Sequence[Header] = tuple((b"content-length", b"%d" % length) for length in range(4096))
 """Headers of the lengths that most answers have."""
 
@@ -139,7 +141,8 @@ def problem_body(error: StelaeError) -> bytes:
     """RFC 9457 problem details, as JSON."""
     kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
     shared = error if type(error) is kind else kind(error.message, place=error.place, hint=error.hint)
-    return orjson.dumps({**problem(shared), "status": status_of(error)}, default=str)
+    body = {**problem(shared), "status": status_of(error)}
+    return orjson.dumps({name: _clipped(value) for name, value in body.items()})
 
 
 async def send_problem(send: Send, error: StelaeError, *, retry_after_s: int, allow: str | None = None) -> None:
@@ -150,6 +153,11 @@ async def send_problem(send: Send, error: StelaeError, *, retry_after_s: int, al
     if allow is not None:
         headers.append((b"allow", allow.encode()))
     await send_body(send, status_of(error), headers, problem_body(error))
+
+
+def _clipped(value: object) -> object:
+    """Errors repeat what came, which may be long."""
+    return value if not isinstance(value, str) or len(value) <= MAX_TEXT else value[:MAX_TEXT] + "..."
 
 
 def _is_json(content_type: bytes) -> bool:

@@ -69,7 +69,7 @@ class ServerOptions:
     poll_interval_s: float = _option(
         1.0,
         "How often the warehouse is asked for new tables and snapshots. Shorter: a new snapshot is served sooner; "
-        "longer: fewer requests to the storage (a listing of the tables, and two small requests for each).",
+        "longer: fewer requests to the storage (a listing of the tables, and three small ones for each).",
         unit="seconds",
     )
     block_cache_bytes: int = _option(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -28,11 +29,15 @@ from stelae.storage import Storage
 SERVING_FOLDER = ".serving"
 ATTEMPTS = 5
 
+_ID = re.compile(r"[0-9a-f]{12}")
+
 
 class TabletFolder:
     """A folder of this server alone. `close` removes it."""
 
-    def __init__(self, parent: Path) -> None:
+    def __init__(self, parent: Path, *, keep_parent: bool = True) -> None:
+        """`keep_parent`: leave `parent` in place when the last server ends."""
+        self._keep_parent = keep_parent
         try:
             _remove_abandoned(parent)
             self.path, self._lock = _new_folder(parent)
@@ -51,8 +56,8 @@ class TabletFolder:
         inside = storage.local_path(SERVING_FOLDER)
         if inside is not None:
             with suppress(Unavailable):  # a warehouse that is mounted read-only: then files are copied
-                return cls(inside)
-        return cls(Path(tempfile.gettempdir()) / "stelae-serving")
+                return cls(inside, keep_parent=False)
+        return cls(Path(tempfile.gettempdir()) / f"stelae-serving-{os.getuid()}", keep_parent=False)
 
     def sweep(self) -> None:
         """Remove the empty folders of snapshots that were let go."""
@@ -65,7 +70,8 @@ class TabletFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             _lock_file(self.path).unlink(missing_ok=True)
-            self.path.parent.rmdir()  # refuses while other servers are there
+            if not self._keep_parent:
+                self.path.parent.rmdir()  # refuses while other servers are there
         os.close(self._lock)
 
 
@@ -89,6 +95,11 @@ def _remove_abandoned(parent: Path) -> None:
             shutil.rmtree(file.with_suffix(""), ignore_errors=True)
             file.unlink(missing_ok=True)
             os.close(lock)
+    # What a process that prepared tablets for a killed server made after its folder was removed. A folder of a server
+    # that lives has a lock beside it from the beginning.
+    for folder in parent.glob("*"):
+        if _ID.fullmatch(folder.name) and not _lock_file(folder).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _try_lock(file: Path) -> int | None:

@@ -108,7 +108,7 @@ class Watcher:
         self._lingering: set[asyncio.Task[None]] = set()
         self._unreachable = False
         self.looked = asyncio.Event()
-        """Whether the warehouse was read once: until then nobody knows which tables there are."""
+        """Set when all of the warehouse was read once: until then nobody knows which tables have snapshots."""
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -136,7 +136,8 @@ class Watcher:
         self._counts.polled_at = self._wall_clock()
         for look in looks:
             self._follow(look)
-        self.looked.set()
+        if not any(isinstance(look.error, Unavailable) for look in looks):
+            self.looked.set()
 
     async def settled(self) -> None:
         """Wait until no load is under way."""

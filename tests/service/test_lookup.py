@@ -227,6 +227,12 @@ def test_bad_input(
     assert server.get(LOOKUP, user_id=42).json["found"] is True
 
 
+def test_errors_do_not_repeat_all_that_came(server: Server) -> None:
+    problem = server.post(LOOKUP, {"keys": [1], "x" * 1500: 1}).problem
+    assert len(problem["detail"]) < 1100
+    assert len(problem["place"]) < 1100
+
+
 def test_other_content_types(server: Server) -> None:
     body = {"keys": [1]}
     for content_type in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.api+json"):

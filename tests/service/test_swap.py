@@ -321,8 +321,10 @@ def test_a_damaged_definition(users: Table, warehouse: Warehouse) -> None:
         assert server.get(LOOKUP, user_id=1).problem["status"] == 503
         told = server.get("/v1/tables/shop.users").json
         assert (told["state"], told["schema"], told["error"]["type"]) == ("FAILED", None, "corrupt-data")
+        assert server.get("/readyz").status == 503
         schema.write_bytes(content)
         server.poll()
+        assert server.get("/readyz").status == 200
         assert name_of(server) == ("one", 1)
         assert server.app.tables["shop.users"].error is None
 
@@ -371,7 +373,9 @@ def test_storage_out_of_reach(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         assert server.app.tables["shop.users"].error is None
 
 
-def test_a_start_while_storage_is_out_of_reach(tmp_path: Path) -> None:
+@pytest.mark.parametrize("operation", ["folders", "head", "list"])
+def test_a_start_while_storage_is_out_of_reach(tmp_path: Path, operation: str) -> None:
+    """For all tables, or for one: not ready, since nobody knows whether it has a snapshot."""
     storage = FaultyStorage(LocalStorage(tmp_path / "w"))
     warehouse = Warehouse("faulty", storage)
     commit(warehouse.create_table(USERS), "one")
@@ -380,7 +384,7 @@ def test_a_start_while_storage_is_out_of_reach(tmp_path: Path) -> None:
         from service.app import create_app
         from service.options import ServerOptions
 
-        storage.fail("folders")
+        storage.fail(operation)
         app = create_app(ServerOptions(poll_interval_s=0.05), warehouse)
         async with app.running() as watcher:
             before = await call(app, "GET", "/readyz")

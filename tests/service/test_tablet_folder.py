@@ -45,6 +45,7 @@ def test_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = TabletFolder.beside(LocalStorage(tmp_path / "w"), tmp_path / "chosen")
     assert chosen.path.parent == tmp_path / "chosen"
     chosen.close()
+    assert (tmp_path / "chosen").is_dir()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     remote = TabletFolder.beside(MemoryStorage())
     assert remote.path.is_relative_to(tmp_path)
@@ -72,12 +73,16 @@ def test_left_overs_of_a_killed_server(tmp_path: Path) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait(10)
     holder.stdout.close()
+    late, other = left.with_name("0123456789ab"), left.with_name("somebody else's")
+    late.mkdir()  # by what the killed one had started
+    other.mkdir()
     afterwards = TabletFolder(tmp_path)
+    assert not late.exists()
     assert not left.exists()
     assert while_it_lives.path.is_dir()
     while_it_lives.close()
     afterwards.close()
-    assert not tmp_path.exists() or list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_empty_folders_are_swept(tmp_path: Path) -> None:
