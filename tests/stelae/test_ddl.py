@@ -115,7 +115,7 @@ def commented(comment: str | None) -> str:
 
 def test_a_broken_statement_is_an_invalid_request_and_nothing_else() -> None:
     seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201 - pytest shows it when the test fails
+    print(f"seed {seed}")
     chance = random.Random(seed)
     broken = 0
     for _ in range(600):
