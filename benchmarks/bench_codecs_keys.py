@@ -1,6 +1,6 @@
 """Key and bucket codecs: nanoseconds a row, and the ratio to the plain Python loop that does the same.
 
-    python benchmarks/bench_codecs_keys.py [--quick]
+    python -m benchmarks.bench_codecs_keys [--quick]
 
 The peers are loops over Python values written for just these columns (struct, str.encode, xxhash), without checks; they
 get their values for nothing. A ratio of 0.1 is ten times as fast. Best of five.
@@ -8,12 +8,7 @@ get their values for nothing. A ratio of 0.1 is ten times as fast. Best of five.
 
 from __future__ import annotations
 
-import argparse
-import datetime as dt
-import platform
 import struct
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from benchmarks.common import nanoseconds, quick_mode, row_cost
 from stelae.buckets import BucketFunction
 from stelae.keys import KeyCodec
 from stelae.schema import Column
@@ -30,15 +26,6 @@ from stelae.types import BigInt, DataType, String, Timestamp
 Row = tuple[Any, ...]
 BIAS = 1 << 63
 END = b"\x00\x01"
-
-
-def nanoseconds(rows: int, work: Callable[[], object], repeats: int = 5) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    return best / rows * 1e9
 
 
 def pack_bigint(rows: list[Row]) -> list[bytes]:
@@ -142,18 +129,12 @@ def measure(name: str, case: Case) -> None:
         ("bucket", lambda: [bucket(row, 8) for row in rows], hashing, "xxhash loop"),
     ):
         ns = nanoseconds(count, work)
-        print(f"  {what:13} {ns:7.1f} ns a row   {ns / peer:5.2f} of the {peer_name} ({peer:.0f} ns)")
+        row_cost(what, ns, peer, peer_name)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="50,000 rows instead of 1,000,000")
-    rows = 50_000 if parser.parse_args().quick else 1_000_000
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    print(
-        f"{platform.machine()}, Python {platform.python_version()}, pyarrow {pa.__version__}, numpy {np.__version__}, "
-        f"{dt.datetime.now(dt.UTC).date()}, commit {commit.stdout.strip()}, {rows:,} rows"
-    )
+    rows = 50_000 if quick_mode(__doc__) else 1_000_000
+    print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {rows:,} rows")
     for name, case in cases(rows).items():
         measure(name, case)
 

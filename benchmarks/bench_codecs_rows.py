@@ -1,6 +1,6 @@
 """Row and value codecs: nanoseconds a row, and the ratio to what one would write by hand for just these columns.
 
-    python benchmarks/bench_codecs_rows.py [--quick]
+    python -m benchmarks.bench_codecs_rows [--quick]
 
 The peers know their columns, check nothing and take no nulls: a loop with struct for one row at a time (it gets Python
 values for nothing), datetime's own isoformat for JSON, and Arrow's IPC stream with lz4 for whole columns, which stay
@@ -9,18 +9,14 @@ columns there. A ratio of 0.1 is ten times as fast. Best of five.
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
-import platform
 import struct
-import subprocess
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.common import nanoseconds, quick_mode, row_cost
 from stelae.arrow import arrow_schema
 from stelae.options import TableOptions
 from stelae.rows import RowCodec
@@ -32,15 +28,6 @@ HEADER = bytes(4)
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 NAMES = ("a", "b", "c", "s", "t")
 TYPES: list[DataType] = [BigInt(), Int(), Double(), String(), Timestamp()]
-
-
-def nanoseconds(rows: int, work: Callable[[], object], repeats: int = 5) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    return best / rows * 1e9
 
 
 def columns(rows: int) -> list[pa.Array]:
@@ -111,10 +98,10 @@ def measure_batches(title: str, types: list[DataType], arrays: list[pa.Array], r
     writing = nanoseconds(count, lambda: to_stream(records)), "IPC stream"
     reading = nanoseconds(count, lambda: pa.ipc.open_stream(stream).read_all()), "IPC stream"
     packing = (nanoseconds(count, lambda: pack_rows(rows)), "packing loop") if rows else writing
-    show("encode_batch", nanoseconds(count, lambda: codec.encode_batch(arrays)), *writing)
-    show("encode_list", nanoseconds(count, lambda: codec.encode_list(arrays)), *packing)
-    show("decode_batch", nanoseconds(count, lambda: codec.decode_batch(batch)), *reading)
-    show("decode 1 of it", nanoseconds(count, lambda: codec.decode_batch(batch, ["a"])), *reading)
+    row_cost("encode_batch", nanoseconds(count, lambda: codec.encode_batch(arrays)), *writing)
+    row_cost("encode_list", nanoseconds(count, lambda: codec.encode_list(arrays)), *packing)
+    row_cost("decode_batch", nanoseconds(count, lambda: codec.decode_batch(batch)), *reading)
+    row_cost("decode 1 of it", nanoseconds(count, lambda: codec.decode_batch(batch, ["a"])), *reading)
 
 
 def measure_rows(arrays: list[pa.Array]) -> None:
@@ -130,24 +117,14 @@ def measure_rows(arrays: list[pa.Array]) -> None:
     unpacking = nanoseconds(count, lambda: unpack_rows(encoded))
     json = nanoseconds(count, lambda: unpack_json(encoded))
     print("one row at a time, the same columns")
-    show("encode", nanoseconds(count, lambda: [encode(row) for row in rows]), packing, "packing loop")
-    show("decode", nanoseconds(count, lambda: [decode(row) for row in encoded]), unpacking, "unpacking loop")
-    show("json_decoder", nanoseconds(count, lambda: [to_json(row) for row in encoded]), json, "unpacking loop")
-
-
-def show(what: str, ns: float, peer_ns: float, peer: str) -> None:
-    print(f"  {what:14} {ns:7.1f} ns a row   {ns / peer_ns:5.2f} of the {peer} ({peer_ns:.0f} ns)")
+    row_cost("encode", nanoseconds(count, lambda: [encode(row) for row in rows]), packing, "packing loop")
+    row_cost("decode", nanoseconds(count, lambda: [decode(row) for row in encoded]), unpacking, "unpacking loop")
+    row_cost("json_decoder", nanoseconds(count, lambda: [to_json(row) for row in encoded]), json, "unpacking loop")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="50,000 rows instead of 500,000")
-    rows = 50_000 if parser.parse_args().quick else 500_000
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    print(
-        f"{platform.machine()}, Python {platform.python_version()}, pyarrow {pa.__version__}, numpy {np.__version__}, "
-        f"{dt.datetime.now(dt.UTC).date()}, commit {commit.stdout.strip()}, {rows:,} rows"
-    )
+    rows = 50_000 if quick_mode(__doc__) else 500_000
+    print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {rows:,} rows")
     arrays = columns(rows)
     codec = codec_of(TYPES)
     python_rows = [codec.decode(row) for row in codec.encode_list(arrays)]

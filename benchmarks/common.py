@@ -12,6 +12,7 @@ import os
 import platform
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,21 @@ def in_turn(rounds: int, runs: Mapping[str, Callable[[], float]]) -> dict[str, l
             results[name].append(run())
             print(f"  round {number + 1}: {name} {results[name][-1]:,.3f}", flush=True)
     return results
+
+
+def nanoseconds(rows: int, work: Callable[[], object], repeats: int = 5) -> float:
+    """Nanoseconds a row of `work`, which handles `rows` rows: the best of some runs."""
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - started)
+    return best / rows * 1e9
+
+
+def row_cost(what: str, ns: float, peer_ns: float, peer: str) -> None:
+    """Print one line of a codec's benchmark: its cost a row, and the ratio to its peer's."""
+    print(f"  {what:14} {ns:7.1f} ns a row   {ns / peer_ns:5.2f} of the {peer} ({peer_ns:.0f} ns)")
 
 
 def median(values: Sequence[float]) -> float:
