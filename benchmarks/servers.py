@@ -36,6 +36,7 @@ USERS = """CREATE TABLE IF NOT EXISTS shop.users (
     PRIMARY KEY (user_id) NOT ENFORCED
 ) WITH ('bucket' = '4')"""
 LOOKUP = "/v1/tables/shop.users/lookup"
+ONE_WRITE = "one-write"
 
 WRK_SCRIPT = """
 local paths = {}
@@ -95,9 +96,9 @@ def tablet_server(warehouse: Path, *arguments: str) -> Iterator[Running]:
 
 
 @contextmanager
-def bare_server(warehouse: Path, keys: Path) -> Iterator[Running]:
-    """The peer, ready."""
-    with _process("benchmarks.servers", str(warehouse), str(keys)) as running:
+def bare_server(warehouse: Path, keys: Path, *arguments: str) -> Iterator[Running]:
+    """The peer, ready. With the argument ONE_WRITE it also has the tablet server's HTTP protocol."""
+    with _process("benchmarks.servers", str(warehouse), str(keys), *arguments) as running:
         yield running
 
 
@@ -161,36 +162,36 @@ def _read_wrk(said: str) -> WrkResult:
     )
 
 
-def serve_bare(warehouse: Path, keys: Path) -> None:
+def serve_bare(warehouse: Path, keys: Path, one_write: bool) -> None:
     """Run the peer in this process."""
     import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     from service.options import DEFAULTS
+    from service.protocol import OneWriteProtocol
     from service.server import uvicorn_config
     from stelae.loading import latest_snapshot, open_snapshot
 
     table = Warehouse(warehouse).table("shop.users")
     folder = Path(tempfile.mkdtemp(prefix="stelae-bench-"))
     reader = open_snapshot(table, latest_snapshot(table), folder)
-    wanted = [int(line) for line in keys.read_text().split()]
-    # One tablet is enough: a key that another bucket has costs no less, up to the filter.
-    tablet = reader.partitions[()].tablets[0]
-    assert tablet is not None
-    get = tablet.get
-    encoded = [reader.table.keys.encode((key,)) for key in wanted]
-    next_key = itertools.cycle([key for key in encoded if get(key) is not None]).__next__
-    body = b"x" * 160
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"160")]
+    finds = []
+    for key in keys.read_text().split():
+        encoded = reader.table.keys.encode((int(key),))
+        finds += [(t.get, encoded) for t in reader.partitions[()].tablets if t is not None and t.get(encoded)]
+    next_find = itertools.cycle(finds).__next__
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"150")]
     start = {"type": "http.response.start", "status": 200, "headers": headers}
-    end = {"type": "http.response.body", "body": body}
+    end = {"type": "http.response.body", "body": b"x" * 150}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
         if scope["type"] == "http":
-            get(next_key())
+            get, key = next_find()
+            get(key)
             await send(start)
             await send(end)
 
-    config = uvicorn_config(app, DEFAULTS)
+    config = uvicorn_config(app, DEFAULTS, OneWriteProtocol if one_write else HttpToolsProtocol)
     config.lifespan = "off"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(f"peer at http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
@@ -199,4 +200,4 @@ def serve_bare(warehouse: Path, keys: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve_bare(Path(sys.argv[1]), Path(sys.argv[2]))
+    serve_bare(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] == [ONE_WRITE])

@@ -4,8 +4,9 @@
                       →  shutdown_grace_s later at the latest: cut off, exit code 0
     a second signal   →  the same, at once
 
-uvicorn with uvloop and httptools: of the pure and compiled parts that it can be put together from, the fastest. No
-access log (a line a request costs more than the request), no Date and Server headers (proxies add them).
+uvicorn with uvloop and httptools: of the pure and compiled parts that it can be put together from, the fastest, and
+each answer in one write (`service/protocol.py`). No access log (a line a request costs more than the request), no Date
+and Server headers (proxies add them).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import uvicorn
 from service.app import TabletServer, create_app
 from service.asgi import App
 from service.options import ServerOptions
+from service.protocol import OneWriteProtocol
 from service.tables import State
 from stelae.errors import InvalidRequest
 from stelae.warehouse import Warehouse
@@ -60,13 +62,15 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
     _leave()
 
 
-def uvicorn_config(app: App, options: ServerOptions) -> uvicorn.Config:
-    """How uvicorn runs the application. Benchmarks run their peers so, too."""
+def uvicorn_config(
+    app: App, options: ServerOptions, protocol: type[asyncio.Protocol] = OneWriteProtocol
+) -> uvicorn.Config:
+    """How uvicorn runs the application. Benchmarks run their peers so, too, with uvicorn's own protocol."""
     return uvicorn.Config(
         app,
         interface="asgi3",
         loop="auto",
-        http="httptools",
+        http=protocol,
         ws="none",
         lifespan="on",
         log_config=None,
