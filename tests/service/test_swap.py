@@ -26,6 +26,7 @@ from stelae.schema import Column, TableSchema
 from stelae.storage import LocalStorage
 from stelae.types import Int
 from stelae.warehouse import Table, Warehouse, encode_schema
+from tests import s3
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Server, call, serving
 from tests.tables import commit_rows
@@ -127,6 +128,33 @@ def test_named_tables_only(users: Table, warehouse: Warehouse) -> None:
     with serving(warehouse, tables=("other",)) as server:
         assert list(server.app.tables) == ["default.other"]
         assert server.get("/v1/tables/other/lookup", a=1).json["found"] is True
+
+
+@pytest.mark.parametrize("place", ["folder", "object store"])
+def test_loads_in_a_process_apart(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a folder files are linked, from an object store downloaded; a failure comes back with its kind and place."""
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with s3.running() as store:
+        url, options = (tmp_path / "w", {}) if place == "folder" else ("s3://bucket/warehouse", store.options)
+        warehouse = Warehouse(url, **options)
+        table = warehouse.create_table(USERS)
+        commit(table, "one")
+        with serving(warehouse, separate_loads=True) as server:
+            commit(table, "two")
+            server.poll()
+            assert name_of(server) == ("two", 2)
+            broken = next(iter(commit(table, "three").files)).path
+            if place == "folder":
+                stored(table, broken).unlink()
+            else:
+                del store.objects[next(key for key in store.objects if key.endswith(broken))]
+            server.poll()
+            assert name_of(server) == ("two", 2)
+            error = server.get("/readyz").json["tables"]["shop.users"]["error"]
+            assert (error["type"], error["place"]) == ("corrupt-data", broken)
+            folders = list(server.watcher._folder.path.iterdir())
+            assert len(folders) == 2
+            assert not any(path.suffix == ".sst" for folder in folders for path in folder.iterdir())
 
 
 # Pins
