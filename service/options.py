@@ -106,7 +106,7 @@ class ServerOptions:
     separate_loads: bool = _option(
         True,
         "Snapshots that come while the server runs are prepared by another process, of low priority, so that requests "
-        "do not wait for it. Off: that process's memory (50 MB and more) is saved, and lookups stall now and then "
+        "do not wait for it. Off: that process's memory (some 30 MB) is saved, and lookups stall now and then "
         "while a snapshot loads: 10 to 50 ms a bucket.",
         shown="on",
     )

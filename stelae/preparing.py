@@ -28,8 +28,8 @@ from stelae.manifest import DataFile
 from stelae.sst import make_tablet
 from stelae.storage import Storage
 
-NICENESS = 10
-"""Of the process apart: it gets a tenth of a processor that others want, and all of one that nobody wants."""
+NICENESS = 19
+"""Of the process apart: all of a processor that nobody wants, a sixtieth of one that others want."""
 STOP_POLL_S = 0.1
 
 
