@@ -18,6 +18,7 @@ import shutil
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -236,10 +237,12 @@ def _options(table: rocksdict.BlockBasedOptions, compression: str) -> rocksdict.
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    # RocksDB opens what it ingests for writing (it syncs it): of a file that is read-only it gets a copy of its own.
+    if os.access(source, os.W_OK):
+        with suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
 
 
 def _translate(exc: Exception, place: Path) -> Exception:

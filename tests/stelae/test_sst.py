@@ -6,6 +6,7 @@ Method: small files through the real RocksDB; a dict as the model; every kind of
 from __future__ import annotations
 
 import gc
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -125,3 +126,14 @@ def test_damaged_blocks_never_give_wrong_rows(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with suppress(StelaeError):
             assert all(rows.get(key) == row for key, row in read_file(path))
+
+
+def test_a_file_that_is_read_only_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB opens for writing what it ingests. Root may write to every file: here it may not."""
+    rows = some_rows(10)
+    file = tmp_path / "a.sst"
+    write_file(file, rows)
+    monkeypatch.setattr("stelae.sst.os.access", lambda _, mode: mode != os.W_OK)
+    tablet = Tablet.open(tmp_path / "db", [file])
+    assert file.stat().st_nlink == 1
+    assert dict(tablet.scan()) == rows
