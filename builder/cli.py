@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,10 +134,37 @@ def spark_session(
     with spark_log(debug) as log:
         with standard_error_in(log):
             spark = start(lambda: local_session(cores=cores, memory=memory, settings=settings))
-        try:
-            yield spark
-        finally:
-            spark.stop()
+        with quiet_interrupts(debug):
+            try:
+                yield spark
+            finally:
+                spark.stop()
+
+
+@contextmanager
+def quiet_interrupts(debug: bool) -> Iterator[None]:
+    """Ctrl-C ends a build without stack traces of the connection to Spark, unless `debug`.
+
+    PySpark's own handler asks Spark over the connection that is waiting for an answer, which fails; stopping Spark ends
+    all jobs as well. py4j logs whatever interrupts it, to the root logger.
+    """
+    if debug:
+        yield
+        return
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "py4j" not in Path(record.pathname).parts
+
+    root = logging.getLogger()
+    root.addFilter(wanted)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
+    try:
+        yield
+    finally:
+        root.removeFilter(wanted)
+        if main:
+            signal.signal(signal.SIGINT, before)
 
 
 def start(session: Callable[[], SparkSession]) -> SparkSession:

@@ -219,7 +219,7 @@ def look_up(console: Console, client: Client) -> None:
     console.print(f"  plane {PLANE}: {plane}")
     console.print(f"  plane N00000: {client.lookup('nyc.planes', 'N00000')}")
     page = client.prefix_lookup("nyc.flights", HOUR, limit=5, columns=["carrier", "flight", "dest", "dep_delay"])
-    console.print(f"  flights out of {HOUR['origin']} in the hour from {HOUR['time_hour']}, in key order (first 5):")
+    console.print(f"  flights out of {HOUR['origin']} in the hour from {HOUR['time_hour']}, in key order:")
     for row in page.rows:
         console.print(f"    {row}")
     weather = client.lookup("nyc.weather", HOUR, columns=["temp", "wind_speed", "visib"])
@@ -352,7 +352,7 @@ def say_what_to_try(console: Console, warehouse: Path, url: str, *, running: boo
     body = '{"prefix": {"origin": "JFK"}, "limit": 3}'
     commands += [
         f"curl '{url}/v1/tables/nyc.planes/lookup?tailnum={PLANE}'",
-        f"curl --json '{body}' {url}/v1/tables/nyc.flights/prefix-lookup",
+        f"curl {url}/v1/tables/nyc.flights/prefix-lookup -H 'Content-Type: application/json' -d '{body}'",
         f"{stelae} lookup nyc.airports faa=JFK --url {url}",
         f"{stelae} describe nyc.flights -w {warehouse}",
         f"{stelae} snapshots nyc.flights -w {warehouse}",

@@ -6,7 +6,9 @@ Method: the command in this process, on the session of the suite; the table is r
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,3 +156,20 @@ def test_the_log_of_spark_is_kept_where_it_may_explain_a_failure(
         log.unlink()
     else:
         assert printed == "back\n"
+
+
+def test_ctrl_c_shows_no_stack_of_the_connection_to_spark(caplog: pytest.LogCaptureFixture) -> None:
+    def log(path: str) -> None:
+        root = logging.getLogger()
+        root.handle(root.makeRecord("root", logging.ERROR, path, 1, f"from {path}", (), None))
+
+    before = signal.getsignal(signal.SIGINT)
+    with builder_cli.quiet_interrupts(debug=False):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        log("/venv/py4j/java_gateway.py")
+        log("/venv/other.py")
+    assert caplog.messages == ["from /venv/other.py"]
+    assert signal.getsignal(signal.SIGINT) is before
+    with builder_cli.quiet_interrupts(debug=True):
+        log("/venv/py4j/java_gateway.py")
+    assert len(caplog.messages) == 2
