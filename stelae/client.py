@@ -12,7 +12,7 @@ client, docs/http.md what goes over the wire.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -201,7 +201,7 @@ class Client:
         """
         name = str(TableName.parse(table))
         view = self._view(name)
-        keys_json = [view.key_to_json(key) for key in _key_list(keys)]
+        keys_json = view.keys_to_json(_key_list(keys))
         for tries_left in reversed(range(SNAPSHOT_TRIES)):
             try:
                 return self._lookup_parts(name, keys_json, columns, snapshot)
@@ -337,6 +337,17 @@ class TableView:
         converts = {column.name: _to_python(column.name, column.type) for column in schema.columns}
         self._to_python = [(name, convert) for name, convert in converts.items() if convert is not None]
 
+    def keys_to_json(self, keys: Iterable[object]) -> list[dict[str, Any]]:
+        """Keys as JSON. An error says which of them is wrong, as a server does."""
+        converted: list[dict[str, Any]] = []
+        try:
+            for key in keys:
+                converted.append(self.key_to_json(key))  # noqa: PERF401 (their number is the position of an error)
+        except InvalidRequest as exc:
+            place = f"keys[{len(converted)}]" + (f".{exc.place}" if exc.place and exc.place != "key" else "")
+            raise InvalidRequest(exc.message, place=place, hint=exc.hint) from exc
+        return converted
+
     def key_to_json(self, key: object) -> dict[str, Any]:
         """A key, or a prefix of one, as JSON. What it lacks is for the server to say."""
         if not isinstance(key, Mapping):
@@ -344,6 +355,7 @@ class TableView:
                 raise InvalidRequest(
                     f"a key of this table maps {', '.join(self.schema.primary_key)} to values, this one is {key!r}",
                     place="key",
+                    hint=f"such as {{{', '.join(f'{name!r}: ...' for name in self.schema.primary_key)}}}",
                 )
             return {self._single: self._to_json[self._single](key)}
         try:

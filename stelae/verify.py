@@ -157,7 +157,7 @@ class _Run:
             for keys, rows in batches_of(local, scratch):
                 content.add(keys, rows)
         except (CorruptData, NotFound) as exc:
-            self.problems.append(Problem(file.path, _told(exc)))
+            self.problems.append(Problem(file.path, _told(exc, file.path)))
             return
         finally:
             shutil.rmtree(fetched)  # One download at a time, however large the table.
@@ -274,6 +274,7 @@ def look_up(reader: SnapshotReader, key: dict[str, Any], row: bytes) -> tuple[Js
     return reader.lookup(values, shape), shape.row(values, row)
 
 
-def _told(error: StelaeError) -> str:
-    place = f" ({error.place})" if error.place else ""
+def _told(error: StelaeError, known: str = "") -> str:
+    """The message, and its place unless the reader knows it already."""
+    place = f" ({error.place})" if error.place and error.place != known else ""
     return f"{error.message}{place}"

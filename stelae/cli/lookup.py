@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from stelae import types as t
 from stelae.cli import screen
 from stelae.cli.arguments import (
     WAREHOUSE_HELP,
@@ -116,9 +117,10 @@ def key_values(schema: TableSchema, texts: Sequence[str], prefix: bool) -> dict[
     from stelae.values import value_codec
 
     pairs: dict[str, str] = {}
+    holds_text = isinstance(schema.key_columns[0].type, t.String | t.Binary)  # A bare value may have an = in it.
     for text in texts:
         name, equals, value = text.partition("=")
-        if not (equals and name in schema.by_name) and len(schema.primary_key) == 1 and len(texts) == 1:
+        if not (equals and (name in schema.by_name or not holds_text)) and len(texts) == 1 == len(schema.primary_key):
             name, value = schema.primary_key[0], text
         elif not equals:
             raise InvalidRequest(f"{text!r} is not column=value", place=text, hint=_key_hint(schema))

@@ -276,6 +276,11 @@ def test_lookup_exits_with_1_when_there_is_no_row(stelae: Printed, folder: str, 
     assert stelae.json == {"found": False, "row": None, "snapshot": 1}
 
 
+def test_lookup_names_the_column_that_is_not_there(stelae: Printed, folder: str, users: Table) -> None:
+    assert stelae("lookup", "shop.users", "user=7", "-w", folder) == 2
+    assert "'user' is no column of the table" in stelae.err
+
+
 def test_lookup_by_a_key_of_several_columns(stelae: Printed, folder: str, orders: Table) -> None:
     key = ("dt=2026-11-20", "region=a=b", "n=3", "open=false")
     assert stelae("lookup", "shop.orders", *key, "-w", folder, "--json", "--columns", "total,n") == 0
