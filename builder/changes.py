@@ -11,7 +11,7 @@ A row that can't be stored (null key, unknown row kind, text that is too long) s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -202,24 +202,10 @@ def _stored(
     """The column as it is stored: the table's type, checks included."""
     from pyspark.sql import functions as f
 
-    value = f.col(t.quote_name(source)).cast(column.type.spark())
-    match column.type:
-        case t.String(length=int(length)):
-            too_long = _raise_for_row(
-                f"text longer than {column.type.sql_name()} in column {column.name}: ", value, schema, sources
-            )
-            value = f.when(f.char_length(value) > length, too_long).otherwise(value)
-        case t.Binary(length=int(length)):
-            too_long = _raise_for_row(
-                f"more bytes than {column.type.sql_name()} in column {column.name}: ", f.hex(value), schema, sources
-            )
-            value = f.when(f.octet_length(value) > length, too_long).otherwise(value)
-        case t.Timestamp(precision=precision) | t.TimestampLtz(precision=precision) if precision < t.MAX_TIME_PRECISION:
-            value = _floor_timestamp(value, precision, column.type)
-        case t.Time(precision=precision):
-            value = value.cast(f"TIME({precision})")
-        case _:
-            pass
+    def too_long(shown: SparkColumn, what: str) -> SparkColumn:
+        return _raise_for_row(f"{what} in column {column.name}: ", shown, schema, sources)
+
+    value = _limited(f.col(t.quote_name(source)).cast(column.type.spark()), column.type, too_long)
     if column.name in schema.primary_key:
         null = _raise_for_row(f"null in primary-key column {column.name}", f.lit(""), schema, sources)
         value = f.coalesce(value, null.cast(column.type.spark()))
@@ -227,6 +213,52 @@ def _stored(
         null = _raise_for_row(f"null in NOT NULL column {column.name}", f.lit(""), schema, sources)
         value = f.when(value.isNull() & ~hidden, null.cast(column.type.spark())).otherwise(value)
     return value.alias(column.name)
+
+
+def _limited(
+    value: SparkColumn, data_type: t.DataType, too_long: Callable[[SparkColumn, str], SparkColumn]
+) -> SparkColumn:
+    """The value within the limits of its type that Spark's type does not have, at every depth: lengths are checked,
+    fractional digits cut.
+    """
+    from pyspark.sql import functions as f
+
+    if not _has_limits(data_type):
+        return value
+    match data_type:
+        case t.String(length=int(length)):
+            error = too_long(value, f"text longer than {data_type.sql_name()}")
+            return f.when(f.char_length(value) > length, error).otherwise(value)
+        case t.Binary(length=int(length)):
+            error = too_long(f.hex(value), f"more bytes than {data_type.sql_name()}")
+            return f.when(f.octet_length(value) > length, error).otherwise(value)
+        case t.Timestamp(precision=precision) | t.TimestampLtz(precision=precision):
+            return _floor_timestamp(value, precision, data_type)
+        case t.Array(element=element):
+            return f.transform(value, lambda item: _limited(item, element, too_long))
+        case t.Map(key=key, value=of):
+            if _has_limits(of):
+                value = f.transform_values(value, lambda _, item: _limited(item, of, too_long))
+            return f.transform_keys(value, lambda item, _: _limited(item, key, too_long)) if _has_limits(key) else value
+        case t.Row(fields=fields):
+            limited = [_limited(value.getField(each.name), each.type, too_long).alias(each.name) for each in fields]
+            return f.when(value.isNotNull(), f.struct(*limited))
+    return value
+
+
+def _has_limits(data_type: t.DataType) -> bool:
+    match data_type:
+        case t.String(length=length) | t.Binary(length=length):
+            return length is not None
+        case t.Timestamp(precision=precision) | t.TimestampLtz(precision=precision):
+            return precision < t.MAX_TIME_PRECISION
+        case t.Array(element=element):
+            return _has_limits(element)
+        case t.Map(key=key, value=value):
+            return _has_limits(key) or _has_limits(value)
+        case t.Row(fields=fields):
+            return any(_has_limits(each.type) for each in fields)
+    return False
 
 
 def _floor_timestamp(value: SparkColumn, precision: int, column_type: t.DataType) -> SparkColumn:
@@ -245,7 +277,7 @@ def _floor_timestamp(value: SparkColumn, precision: int, column_type: t.DataType
 def _raise_for_row(
     text: str, value: SparkColumn, schema: TableSchema, sources: dict[str, str], hint: str = ""
 ) -> SparkColumn:
-    """An expression that stops the job with a problem that names the row's key."""
+    """An expression, of whatever type is wanted, that stops the job with a problem that names the row's key."""
     from pyspark.sql import functions as f
 
     body = problem(InvalidRequest("", hint=hint or None))
@@ -258,7 +290,7 @@ def _raise_for_row(
     )
     detail = f.concat(f.lit(text), shown, f.lit(" in the row with key "), key)
     message = f.concat(f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM"))
-    return f.raise_error(message).cast("string")
+    return f.raise_error(message)
 
 
 def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFrame:
@@ -272,7 +304,8 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
     from pyspark.sql import functions as f
 
     with_order = frame.withColumn(ORDER, f.monotonically_increasing_id())
-    files = input_files(frame) if files is None else files
+    if files is None:
+        files = input_files(frame) if reads_files_straight(frame) else ()
     if len(files) <= 1:
         # Splits of one file keep their order: Spark sorts splits by length, stably, and only the last one is shorter.
         return with_order
@@ -294,6 +327,24 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
     joined = with_block.join(f.broadcast(positions), path == f.col(_JOIN), "left").drop(_PATH, _JOIN)
     unknown = f.raise_error(f.lit("an input file appeared while the job was planned")).cast("int")
     return joined.withColumn(FILE, f.coalesce(f.col(FILE), unknown))
+
+
+_ROW_BY_ROW = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View"})
+"""Steps of a plan that leave rows where they are."""
+
+
+def reads_files_straight(frame: DataFrame) -> bool:
+    """Whether rows still have the order of their files: nothing sorted, joined, grouped or moved them.
+
+    A remote session does not show its plans: there, frames count as straight if Spark knows the files of their rows.
+    """
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+    except Exception:
+        return True
+    while plan.nodeName() in _ROW_BY_ROW and plan.children().size() == 1:
+        plan = plan.children().apply(0)
+    return bool(plan.children().isEmpty())
 
 
 def input_files(frame: DataFrame) -> list[str]:

@@ -11,6 +11,7 @@ files that nobody names, which `stelae clean` removes.
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from builder.base import schema_order, stored_rows
 from builder.changes import HIDDEN, ORDER, change_records, order_columns
 from builder.plan import MAX_PARTITIONS, MODES, BuildPlan, Mode, PartitionPlan, choose_bucket_count, plan_partitions
 from builder.progress import watch_job
-from builder.spark_errors import translated
+from builder.spark_errors import marked, translated
 from builder.writer import REPORT_DDL, SLOT, BucketReport, WriteSpec
 from stelae import __version__
 from stelae import types as t
@@ -121,7 +122,12 @@ def run_build(
     """`build`, with a report of what it did and a listener for its progress."""
     if mode not in MODES:
         raise InvalidRequest(f"unknown mode {mode!r}", place="mode", hint=f"modes: {', '.join(MODES)}")
+    if frame.isStreaming:
+        raise InvalidRequest(
+            "the input is a stream, which has no end", hint="build its batches one by one: writeStream.foreachBatch"
+        )
     target = warehouse.table(table)
+    check_travels(target)
     phases = _Phases(spark, listener)
     with phases.run("plan"):
         schema = target.schema
@@ -165,6 +171,7 @@ def run_build(
 def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | None = None) -> DataFrame:
     """The merged rows of a snapshot (default: the newest) with the table's columns. Tombstones are not rows."""
     target = warehouse.table(table)
+    check_travels(target)
     number = target.snapshots.latest_id() if snapshot is None else snapshot
     if number is None:
         raise NotFound(
@@ -173,6 +180,11 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     content = target.snapshots.read(number)
     rows = stored_rows(spark, target, target.schema, content.partitions)
     return rows.where(~rows[HIDDEN]).drop(HIDDEN)
+
+
+def check_travels(table: Table) -> None:
+    """Executors can open the table's storage. InvalidRequest where they can't: memory."""
+    pickle.dumps(table.storage)
 
 
 # Plan
@@ -204,9 +216,19 @@ def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None)
 
 def count_partitions(schema: TableSchema, changes: DataFrame) -> list[tuple[tuple[PartitionValue, ...], str, int]]:
     """Values, folder and rows of each partition of the input, sorted by folder."""
+    from pyspark.sql import functions as f
+
     names = [t.quote_name(name) for name in schema.partition_keys]
+    counted = changes.groupBy(*names).agg(f.count("*").alias("__stelae_count"))
     with translated("counting the input"):
-        rows = changes.groupBy(*names).count().limit(MAX_PARTITIONS + 1).collect()
+        # Through Arrow: `collect` gives instants as wall clocks of this machine's zone.
+        found = counted.limit(MAX_PARTITIONS + 1).toArrow()
+    try:
+        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    except (ValueError, OverflowError) as exc:
+        raise InvalidRequest(
+            f"a partition is outside of the years 1 to 9999: {exc}", place=", ".join(schema.partition_keys)
+        ) from exc
     if len(rows) > MAX_PARTITIONS:
         raise InvalidRequest(
             f"the input falls into more than {MAX_PARTITIONS:,} partitions",
@@ -252,7 +274,8 @@ def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """Records on the task of their bucket, sorted by key and, inside a key, so that the record that wins comes last.
 
     With a sequence field that is the greatest sequence value (the least, under descending order), nulls lose; arrival
-    decides between equals. The frame has the writer's columns: slot, key columns, value columns, hidden.
+    decides between equals. The frame has the writer's columns: slot, key columns, value columns, hidden; those of the
+    table go by number, as `mapInArrow` takes a dot or a back quote in a name for syntax.
     """
     from pyspark.sql import functions as f
 
@@ -260,6 +283,7 @@ def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
     options = schema.options
     slotted = with_slots(records, plan)
     keys = [f.col(t.quote_name(column.name)) for column in schema.key_columns]
+    values = [f.col(t.quote_name(column.name)) for column in schema.value_columns]
     sequence = [f.col(t.quote_name(name)) for name in options.sequence_field]
     merge_order = [c.desc_nulls_first() if options.sequence_descending else c.asc_nulls_first() for c in sequence]
     arrival = [f.col(name) for name in order_columns(records)]
@@ -268,7 +292,7 @@ def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
     return (
         slotted.repartitionById(plan.task_count, _task_expression(plan))
         .sortWithinPartitions(*first, *keys, *merge_order, *arrival)
-        .select(SLOT, *keys, *(t.quote_name(column.name) for column in schema.value_columns), HIDDEN)
+        .select(SLOT, *(column.alias(f"_{position}") for position, column in enumerate([*keys, *values])), HIDDEN)
     )
 
 
@@ -307,7 +331,15 @@ def with_slots(records: DataFrame, plan: BuildPlan) -> DataFrame:
         condition &= match
     joined = records.join(f.broadcast(partitions), condition, "left")
     bucket = f.expr(spark_bucket_expression(schema.bucket_columns, "__stelae_buckets"))
-    return joined.withColumn(SLOT, f.col("__stelae_first") + bucket).drop(*names, "__stelae_buckets", "__stelae_first")
+    changed = f.raise_error(f.lit(marked(_CHANGED_INPUT))).cast("int")
+    slot = f.coalesce(f.col("__stelae_first") + bucket, changed)
+    return joined.withColumn(SLOT, slot).drop(*names, "__stelae_buckets", "__stelae_first")
+
+
+_CHANGED_INPUT = InvalidRequest(
+    "the input has rows of a partition that it did not have when it was counted",
+    hint="Spark computed it twice, with different results: write it to files, or cache it, before it is built",
+)
 
 
 # Write

@@ -86,7 +86,8 @@ def _field(name: str, data_type: DataType) -> pa.Field:
 
 
 def conform(array: pa.Array, data_type: DataType, place: str) -> pa.Array:
-    """The array in the Arrow type of `data_type`, without a copy if it has it already.
+    """The array in the Arrow type of `data_type`, without a copy if it has it already. A cast one is nullable inside:
+    the codec of a row knows which nulls within a ROW are its own, and refuses those.
 
     Takes what means the same: other widths of integers, other units and zones of time, large and view layouts,
     dictionaries, binary for STRING if it is UTF-8; doubles are rounded to FLOAT. A value that does not fit (out of
@@ -107,7 +108,8 @@ def conform(array: pa.Array, data_type: DataType, place: str) -> pa.Array:
             hint=f"send {wanted}",
         )
     try:
-        cast = array.cast(wanted)
+        # A null ROW has null fields, NOT NULL or not, which a cast to `wanted` would refuse.
+        cast = array.cast(_nullable(wanted))
         if isinstance(data_type, Float) and not pc.is_inf(cast).equals(pc.is_inf(array)):
             raise pa.ArrowInvalid("a value is out of the range of FLOAT")
         return cast
@@ -115,6 +117,17 @@ def conform(array: pa.Array, data_type: DataType, place: str) -> pa.Array:
         raise InvalidRequest(
             f"values of Arrow type {array.type} do not fit column {place} {data_type.sql_name()}: {exc}", place=place
         ) from exc
+
+
+def _nullable(arrow: pa.DataType) -> pa.DataType:
+    """The type without NOT NULL inside."""
+    if pa.types.is_struct(arrow):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in arrow])
+    if pa.types.is_list(arrow):
+        return pa.list_(pa.field(arrow.value_field.name, _nullable(arrow.value_type)))
+    if pa.types.is_map(arrow):
+        return pa.map_(_nullable(arrow.key_type), _nullable(arrow.item_type))
+    return arrow
 
 
 def _same_fields(arrow: pa.DataType, data_type: DataType) -> bool:

@@ -343,7 +343,8 @@ class SnapshotReader:
             (
                 partition
                 for partition in self.partitions.values()
-                if all(prefix.get(name, value) == value for name, value in zip(names, partition.values, strict=True))
+                # Tuples: unlike ==, they take the one NaN of the codecs for equal to itself.
+                if partition.values == tuple(map(prefix.get, names, partition.values))
             ),
             key=lambda partition: partition.folder,
         )

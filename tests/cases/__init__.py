@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,5 +101,11 @@ def loosened(data_type: t.DataType) -> t.DataType:
             return t.Timestamp(nullable=data_type.nullable, precision=6)
         case t.TimestampLtz():
             return t.TimestampLtz(nullable=data_type.nullable, precision=6)
+        case t.Array(element=element):
+            return dataclasses.replace(data_type, element=loosened(element))
+        case t.Map(key=key, value=of):
+            return dataclasses.replace(data_type, key=loosened(key), value=loosened(of))
+        case t.Row(fields=fields):
+            return dataclasses.replace(data_type, fields=tuple(t.Field(f.name, loosened(f.type)) for f in fields))
         case _:
             return data_type
