@@ -84,12 +84,21 @@ _CONDITIONS: tuple[tuple[re.Pattern[str], type[StelaeError], str], ...] = (
 
 
 def _from_condition(what: str, text: str) -> StelaeError:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    first = _telling(text)
     for pattern, kind, hint in _CONDITIONS:
         if pattern.search(text):
             telling = next((line.strip() for line in text.splitlines() if pattern.search(line)), first)
             return kind(f"{what} failed: {_short(telling)}", hint=hint)
     return Unavailable(f"{what} failed in Spark: {_short(first)}", hint="the cause is in Spark's log and in __cause__")
+
+
+def _telling(text: str) -> str:
+    """The line of Spark's message that says most: the first, or where Python failed the last of its traceback."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last):" in lines:
+        below = lines[lines.index("Traceback (most recent call last):") + 1 :]
+        return next((line for line in below if not line.startswith(" ")), lines[0])
+    return lines[0].strip() if lines else "no message"
 
 
 def _short(line: str, most: int = 600) -> str:

@@ -101,16 +101,19 @@ def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
     sink = _SlotSink(spec, context.partitionId() if context else 0)
     same_key = _KeyComparison(spec.schema)
     carry: pa.RecordBatch | None = None
-    for batch in batches:
-        whole = batch if carry is None else pa.concat_batches([carry, batch])
-        if not whole.num_rows:
-            continue
-        # The last record may have successors in the next batch: it waits for them.
-        carry = whole.slice(whole.num_rows - 1)
-        yield from sink.write(whole.slice(0, whole.num_rows - 1), same_key.last_of_key(whole))
-    if carry is not None:
-        yield from sink.write(carry, np.array([True]))
-    yield from sink.finish()
+    try:
+        for batch in batches:
+            whole = batch if carry is None else pa.concat_batches([carry, batch])
+            if not whole.num_rows:
+                continue
+            # The last record may have successors in the next batch: it waits for them.
+            carry = whole.slice(whole.num_rows - 1)
+            yield from sink.write(whole.slice(0, whole.num_rows - 1), same_key.last_of_key(whole))
+        if carry is not None:
+            yield from sink.write(carry, np.array([True]))
+        yield from sink.finish()
+    finally:
+        sink.close()
 
 
 class _KeyComparison:
@@ -166,6 +169,11 @@ class _SlotSink:
         if self._writer is not None:
             yield self._writer.finish()
             self._writer = None
+
+    def close(self) -> None:
+        """Leave nothing behind where a task fails."""
+        if self._writer is not None:
+            self._writer.close()
 
     def _checked(self, slot: int) -> int:
         previous = -1 if self._writer is None else self._writer.slot
@@ -242,7 +250,11 @@ class _SlotWriter:
                 seconds=self._seconds(),
             )
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self.close()
+
+    def close(self) -> None:
+        """Remove the scratch folder; a file that is not stored by then is given up."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _only_sequence(self, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
         """Tombstones keep what orders them, nothing else."""

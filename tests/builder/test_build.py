@@ -19,7 +19,7 @@ from builder.job import make_plan
 from builder.plan import choose_bucket_count
 from stelae.buckets import BucketFunction
 from stelae.ddl import parse_create_table
-from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError
+from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
 from stelae.loading import latest_snapshot, open_snapshot
 from stelae.warehouse import Table, Warehouse
@@ -198,6 +198,13 @@ def test_typed_partitions(spark: SparkSession, tmp_path: Path) -> None:
     build(spark, warehouse, "t", frame)
     assert content(spark, warehouse, "t") == sorted(tuple(row) for row in frame.collect())
     assert served(table, tmp_path / "serving") == [{"d": "2026-11-20", "ok": True, "n": "1.50", "id": 7}]
+
+
+def test_a_partition_outside_of_the_calendar_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table("CREATE TABLE t (d DATE, id INT, PRIMARY KEY (d, id) NOT ENFORCED) PARTITIONED BY (d)")
+    with pytest.raises(InvalidRequest, match="years 1 to 9999"):
+        build(spark, warehouse, "t", spark.sql("SELECT date_from_unix_date(-5000000) AS d, 1 AS id"))
 
 
 # Tombstones
@@ -383,6 +390,70 @@ def test_rows_of_one_file_keep_their_order_in_any_number_of_splits(spark: SparkS
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.conf.unset("spark.sql.files.openCostInBytes")
     assert content(spark, warehouse, "users") == [(n, f"{19_950 + n:06d}") for n in range(50)]
+
+
+def test_a_frame_that_moves_rows_has_its_own_order(spark: SparkSession, tmp_path: Path) -> None:
+    """Sorted, the last row wins, whatever file it is from; joined, rows may be from no file at all."""
+    warehouse = Warehouse(tmp_path / "warehouse")
+    warehouse.create_table(USERS)
+    for n in range(9):
+        users(spark, [(1, f"n{9 - n}")]).write.mode("append").json(str(tmp_path / "in"))
+    frame = spark.read.schema("id BIGINT, name STRING").json(str(tmp_path / "in"))
+    assert len(frame.inputFiles()) == 9
+    build(spark, warehouse, "users", frame.orderBy("name"))
+    assert content(spark, warehouse, "users") == [(1, "n9")]
+    renamed = frame.withColumnRenamed("id", "other")
+    everyone = spark.range(3)
+    joined = everyone.join(renamed, everyone.id == renamed.other, "left").select("id", "name")
+    build(spark, warehouse, "users", joined, mode="overwrite")
+    assert [row[0] for row in content(spark, warehouse, "users")] == [0, 1, 2]
+
+
+# Jobs that can't succeed
+
+
+def test_an_input_that_changes_between_two_looks(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as f
+
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(VISITS)
+    random_text = f.udf(lambda: str(random.SystemRandom().random())).asNondeterministic()
+    frame = spark.range(5).select(random_text().alias("dt"), f.col("id").cast("int"), f.lit(1).alias("pages"))
+    with pytest.raises(InvalidRequest, match="rows of a partition that it did not have when it was counted"):
+        build(spark, warehouse, "visits", frame)
+
+
+def test_a_stream_and_a_warehouse_in_memory_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(USERS)
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id", "'a' AS name")
+    with pytest.raises(InvalidRequest, match="the input is a stream"):
+        build(spark, warehouse, "users", stream)
+    in_memory = Warehouse("memory:")
+    in_memory.create_table(USERS)
+    with pytest.raises(InvalidRequest, match="in memory lives in one process"):
+        build(spark, in_memory, "users", users(spark, [(1, "a")]))
+
+
+def test_an_error_in_the_users_own_code_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as f
+
+    def fail(_: int) -> str:
+        raise ValueError("no name for this one")
+
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(USERS)
+    with pytest.raises(Unavailable, match="ValueError: no name for this one"):
+        build(spark, warehouse, "users", spark.range(1).withColumn("name", f.udf(fail, useArrow=False)("id")))
+
+
+def test_a_failed_writer_leaves_no_scratch(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table("CREATE TABLE t (id INT, a ARRAY<INT NOT NULL>, PRIMARY KEY (id) NOT ENFORCED)")
+    before = files_on_disk(tmp_path)
+    with pytest.raises(InvalidRequest, match="a value within column a is null"):
+        build(spark, warehouse, "t", spark.sql("SELECT 1 AS id, array(1, NULL) AS a"))
+    assert files_on_disk(tmp_path) == before
 
 
 def test_errors_keep_their_kind_through_spark() -> None:
