@@ -47,12 +47,30 @@ def stored_rows(
         for bucket in partition.buckets
         if bucket.files
     ]
-    columns = [*_columns_as_read(schema)]
-    ddl = ", ".join([*(f"{t.quote_name(c.name)} {c.type.spark()}" for c in columns), f"{HIDDEN} BOOLEAN"])
+    from pyspark.sql import functions as f
+
+    columns = [f"{t.quote_name(c.name)} {_as_arrow_has_it(c.type).spark()}" for c in _columns_as_read(schema)]
+    ddl = ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
+    # A cast to the type that a column has already is dropped by Spark.
+    wanted = [f.col(t.quote_name(c.name)).cast(c.type.spark()).alias(c.name) for c in schema.columns]
     if not reads:
-        return spark.createDataFrame([], ddl)
+        return spark.createDataFrame([], ddl).select(*wanted, HIDDEN)
     reader = _BucketReader(table, schema, tuple(reads))
-    return spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, ddl).select(*schema_order(schema), HIDDEN)
+    return spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, ddl).select(*wanted, HIDDEN)
+
+
+def _as_arrow_has_it(data_type: t.DataType) -> t.DataType:
+    """The type that Spark sees in Arrow data: TIME has no precision there, so Spark takes it for the finest."""
+    match data_type:
+        case t.Time():
+            return t.Time(precision=t.MAX_TIME_PRECISION)
+        case t.Array(element=element):
+            return t.Array(element=_as_arrow_has_it(element))
+        case t.Map(key=key, value=value):
+            return t.Map(key=_as_arrow_has_it(key), value=_as_arrow_has_it(value))
+        case t.Row(fields=fields):
+            return t.Row(fields=tuple(t.Field(each.name, _as_arrow_has_it(each.type)) for each in fields))
+    return data_type
 
 
 def schema_order(schema: TableSchema) -> list[str]:

@@ -95,6 +95,8 @@ def _from_condition(what: str, text: str) -> StelaeError:
 def _telling(text: str) -> str:
     """The line of Spark's message that says most: the first, or where Python failed the last of its traceback."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        lines = [lines[1].removeprefix(": "), *lines[2:]]  # Py4J's own first line names an object of its own
     if "Traceback (most recent call last):" in lines:
         below = lines[lines.index("Traceback (most recent call last):") + 1 :]
         return next((line for line in below if not line.startswith(" ")), lines[0])
