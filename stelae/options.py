@@ -470,7 +470,8 @@ _INTRODUCTION = """\
 Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'value')` in [CREATE TABLE](sql.md). Their
 names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. An
 unknown option is an error that suggests the nearest name. An option that is known but not applied by this version is an
-error too, and so is one that another option leaves without effect: nothing is ignored silently.
+error too, and so is one that another option leaves without effect: nothing is ignored silently. "Can be altered" says
+what may change during the life of a table; there is no `ALTER TABLE` yet.
 
 ## Options that work
 
