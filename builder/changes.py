@@ -378,4 +378,6 @@ def _nearest(missing: Sequence[str], extra: Sequence[str]) -> str | None:
     pairs = [(name, near[0]) for name in missing if (near := get_close_matches(name, extra, 1))]
     if pairs:
         return f"is {pairs[0][1]!r} meant to be {pairs[0][0]!r}?"
-    return "select the table's columns, or ignore the others (ignore_extra_columns)" if extra and not missing else None
+    if missing or not extra:
+        return None
+    return "leave them out: --ignore-extra-columns; or is one of them the row kind: --row-kind"

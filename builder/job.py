@@ -122,6 +122,7 @@ def run_build(
     """`build`, with a report of what it did and a listener for its progress."""
     if mode not in MODES:
         raise InvalidRequest(f"unknown mode {mode!r}", place="mode", hint=f"modes: {', '.join(MODES)}")
+    check_arguments(warehouse, frame)
     if frame.isStreaming:
         raise InvalidRequest(
             "the input is a stream, which has no end", hint="build its batches one by one: writeStream.foreachBatch"
@@ -180,6 +181,17 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     content = target.snapshots.read(number)
     rows = stored_rows(spark, target, target.schema, content.partitions)
     return rows.where(~rows[HIDDEN]).drop(HIDDEN)
+
+
+def check_arguments(warehouse: object, frame: object) -> None:
+    """What is easily mistaken: a path is no warehouse, and a frame of pandas none of Spark."""
+    if not isinstance(warehouse, Warehouse):
+        raise InvalidRequest(
+            f"{warehouse!r} is no warehouse", place="warehouse", hint=f"stelae.Warehouse({warehouse!r})"
+        )
+    if not hasattr(frame, "isStreaming"):
+        kind = f"{type(frame).__module__.split('.')[0]}.{type(frame).__name__}"
+        raise InvalidRequest(f"{kind} is no frame of Spark", place="frame", hint="spark.createDataFrame(frame)")
 
 
 def check_travels(table: Table) -> None:

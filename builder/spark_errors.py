@@ -64,7 +64,7 @@ _CONDITIONS: tuple[tuple[re.Pattern[str], type[StelaeError], str], ...] = (
     (
         re.compile(r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|CANNOT_PARSE|CAST_INVALID_INPUT|BAD_RECORD"),
         InvalidRequest,
-        "a value of the input does not have the column's type",
+        "a value of the input does not have the column's type; where a word stands for null: --option nullValue=WORD",
     ),
     (
         re.compile(r"ARITHMETIC_OVERFLOW|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE"),

@@ -456,6 +456,14 @@ def test_a_failed_writer_leaves_no_scratch(spark: SparkSession, tmp_path: Path) 
     assert files_on_disk(tmp_path) == before
 
 
+def test_arguments_of_the_wrong_kind_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT 1 AS id")
+    with pytest.raises(InvalidRequest, match=r"stelae\.Warehouse\('shop'\)"):
+        build(spark, "shop", "t", frame)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"pandas\.DataFrame is no frame of Spark"):
+        build(spark, Warehouse(tmp_path), "t", frame.toPandas())  # type: ignore[arg-type]
+
+
 def test_errors_keep_their_kind_through_spark() -> None:
     from builder.spark_errors import marked, translated
 
