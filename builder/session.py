@@ -1,6 +1,6 @@
 """A local Spark session with settings that fit small machines: what `stelae build`, the demo and the tests run on.
 
-A job on a cluster brings its own session; `check_session` tells what such a session must have.
+A job on a cluster brings its own session.
 """
 
 from __future__ import annotations
