@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType as SparkType
 
+RESERVED = "__stelae_"
+"""Columns of records and of the steps of a build start so; a table has none of that name (`stelae/validate.py`)."""
 HIDDEN = "__stelae_hidden"
 ORDER = "__stelae_order"
 """Position of a record inside its Spark partition and the partition's number; base rows have -1."""
@@ -38,16 +40,25 @@ ROW_KINDS = ("+I", "-U", "+U", "-D")
 
 
 def change_records(
-    frame: DataFrame, schema: TableSchema, row_kind: str | None, *, ignore_extra_columns: bool = False
+    frame: DataFrame,
+    schema: TableSchema,
+    row_kind: str | None,
+    *,
+    allow_missing_columns: bool = False,
+    ignore_extra_columns: bool = False,
+    has_arrival: bool = False,
 ) -> DataFrame:
     """Change records from any frame. Columns are matched by name; `row_kind` names the column that says +I, -U, +U or
-    -D.
+    -D. `has_arrival`: the frame is one of `with_arrival`.
     """
     from pyspark.sql import functions as f
 
     kind_column = _row_kind_column(frame, schema, row_kind)
-    sources = match_columns(frame, schema, kind_column, ignore_extra_columns=ignore_extra_columns)
-    if ORDER not in frame.columns:
+    sources = match_columns(
+        frame, schema, kind_column, allow_missing_columns=allow_missing_columns,
+        ignore_extra_columns=ignore_extra_columns,
+    )  # fmt: skip
+    if not has_arrival:
         frame = with_arrival(frame)
     kind = _kind_expression(f.col(t.quote_name(kind_column)), schema, sources) if kind_column else f.lit("+I")
     kept = frame.withColumn(_KIND, kind)
@@ -57,7 +68,7 @@ def change_records(
     elif kind_column and options.ignore_update_before:
         kept = kept.where(f.col(_KIND) != "-U")
     hidden = f.col(_KIND).isin("-D", "-U") if kind_column else f.lit(False)
-    columns = [_stored(column, sources[column.name], schema, sources, hidden) for column in schema.columns]
+    columns = [_stored(column, schema, sources, hidden) for column in schema.columns]
     return kept.select(*columns, hidden.alias(HIDDEN), *(f.col(name) for name in order_columns(frame)))
 
 
@@ -67,10 +78,15 @@ def order_columns(frame: DataFrame) -> list[str]:
 
 
 def match_columns(
-    frame: DataFrame, schema: TableSchema, kind_column: str | None, *, ignore_extra_columns: bool
+    frame: DataFrame,
+    schema: TableSchema,
+    kind_column: str | None,
+    *,
+    allow_missing_columns: bool,
+    ignore_extra_columns: bool,
 ) -> dict[str, str]:
-    """Table column → input column. Raises InvalidRequest for missing, superfluous and wrongly typed columns, all at
-    once.
+    """Table column → input column, without those that are null for want of an input column. Raises InvalidRequest for
+    missing, superfluous and wrongly typed columns, all at once.
     """
     by_name = {name: name for name in frame.columns}
     folded: dict[str, list[str]] = {}
@@ -80,21 +96,26 @@ def match_columns(
     if duplicates:
         raise InvalidRequest(f"input columns differ only in case: {duplicates[0]}", hint="Spark can't tell them apart")
     found = {
-        column.name: by_name.get(column.name) or folded.get(column.name.casefold(), [""])[0]
+        column.name: by_name.get(column.name) or folded[column.name.casefold()][0]
         for column in schema.columns
+        if column.name.casefold() in folded
     }
-    missing = [name for name, source in found.items() if not source]
+    lacking = [column for column in schema.columns if column.name not in found]
+    missing = [column.name for column in lacking if not _may_lack(column, schema, allow_missing_columns)]
     known = {*found.values(), kind_column, FILE, BLOCK, ORDER}
     extra = [name for name in frame.columns if name not in known]
-    if missing or (extra and not ignore_extra_columns):
+    refused = [] if ignore_extra_columns else extra
+    if missing or refused:
+        only_nulls = all(_may_lack(column, schema, True) for column in lacking)
         raise InvalidRequest(
-            _mismatch(missing, extra if not ignore_extra_columns else []), hint=_nearest(missing, extra)
+            _mismatch(missing, refused),
+            hint=_nearest([column.name for column in lacking], extra) or _flags(missing, refused, only_nulls),
         )
     fields = {field.name: field.dataType for field in frame.schema.fields}
     wrong = [
         f"{column.name} is {fields[found[column.name]].simpleString().upper()}, the table has {column.type.sql_name()}"
         for column in schema.columns
-        if not is_storable(fields[found[column.name]], column.type)
+        if column.name in found and not is_storable(fields[found[column.name]], column.type)
     ]
     if wrong:
         raise InvalidRequest(
@@ -102,6 +123,18 @@ def match_columns(
             hint="cast them in the job: Stelae widens types, but never narrows or parses them",
         )
     return found
+
+
+def _may_lack(column: Column, schema: TableSchema, allowed: bool) -> bool:
+    """Whether an input without this column is taken, with null for it.
+
+    To partial-update a null is nothing new, so that there it needs no leave. But a record whose sequence is null would
+    lose against all others.
+    """
+    options = schema.options
+    if not column.type.nullable or column.name == options.rowkind_field:
+        return False
+    return allowed or (options.merge_engine == "partial-update" and column.name not in options.sequence_field)
 
 
 def is_storable(source: SparkType, target: t.DataType) -> bool:
@@ -196,16 +229,17 @@ def _kind_expression(column: SparkColumn, schema: TableSchema, sources: dict[str
     return f.when(kind.isin(*ROW_KINDS), kind).otherwise(wrong)
 
 
-def _stored(
-    column: Column, source: str, schema: TableSchema, sources: dict[str, str], hidden: SparkColumn
-) -> SparkColumn:
+def _stored(column: Column, schema: TableSchema, sources: dict[str, str], hidden: SparkColumn) -> SparkColumn:
     """The column as it is stored: the table's type, checks included."""
     from pyspark.sql import functions as f
 
     def too_long(shown: SparkColumn, what: str) -> SparkColumn:
         return _raise_for_row(f"{what} in column {column.name}: ", shown, schema, sources)
 
-    value = _limited(f.col(t.quote_name(source)).cast(column.type.spark()), column.type, too_long)
+    if column.name not in sources:
+        return f.lit(None).cast(column.type.spark()).alias(column.name)
+    source = f.col(t.quote_name(sources[column.name]))
+    value = _limited(source.cast(column.type.spark()), column.type, too_long)
     if column.name in schema.primary_key:
         null = _raise_for_row(f"null in primary-key column {column.name}", f.lit(""), schema, sources)
         value = f.coalesce(value, null.cast(column.type.spark()))
@@ -298,11 +332,19 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
 
     A frame that reads files straight has file order, then row order; `files` gives the order of the files, which is
     otherwise that of their names. Any other frame has the order of its Spark partitions and of the rows inside: for
-    such input a sequence field is the only order to rely on.
+    such input a sequence field is the only order to rely on. A frame that has such columns already is refused: they
+    would decide which record wins.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
+    taken = [name for name in frame.columns if name.casefold().startswith(RESERVED)]
+    if taken:
+        raise InvalidRequest(
+            f"the input has a column {taken[0]!r}: names that start with {RESERVED} are the builder's own",
+            place=taken[0],
+            hint="leave it out, or rename it",
+        )
     with_order = frame.withColumn(ORDER, f.monotonically_increasing_id())
     if files is None:
         files = input_files(frame) if reads_files_straight(frame) else ()
@@ -378,6 +420,11 @@ def _nearest(missing: Sequence[str], extra: Sequence[str]) -> str | None:
     pairs = [(name, near[0]) for name in missing if (near := get_close_matches(name, extra, 1))]
     if pairs:
         return f"is {pairs[0][1]!r} meant to be {pairs[0][0]!r}?"
-    if missing or not extra:
-        return None
+    return None
+
+
+def _flags(missing: Sequence[str], extra: Sequence[str], only_nulls: bool) -> str | None:
+    """The option that would take the input as it is; none where one would not do."""
+    if missing:
+        return "where null will do for them: --allow-missing-columns" if only_nulls and not extra else None
     return "leave them out: --ignore-extra-columns; or is one of them the row kind: --row-kind"

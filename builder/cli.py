@@ -54,6 +54,12 @@ def build(
         ),
     ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="An input without rows is no error.")] = False,
+    allow_missing_columns: Annotated[
+        bool, typer.Option("--allow-missing-columns", help="Nullable columns that the input lacks are null.")
+    ] = False,
+    allow_count_change: Annotated[
+        bool, typer.Option("--allow-count-change", help="Commit in spite of snapshot.max-count-change.")
+    ] = False,
     ignore_extra_columns: Annotated[
         bool, typer.Option("--ignore-extra-columns", help="Leave out columns that the table has not.")
     ] = False,
@@ -90,7 +96,10 @@ def build(
             row_kind=row_kind,
             mode=modes[mode],
             allow_empty=allow_empty,
+            allow_missing_columns=allow_missing_columns,
+            allow_count_change=allow_count_change,
             ignore_extra_columns=ignore_extra_columns,
+            has_arrival=True,
             listener=lambda progress: tell(progress_text(progress)),
         )
         tell("stopping Spark")

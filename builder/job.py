@@ -92,17 +92,22 @@ def build(
     row_kind: str | None = None,
     mode: Mode = "merge",
     allow_empty: bool = False,
+    allow_missing_columns: bool = False,
+    allow_count_change: bool = False,
     ignore_extra_columns: bool = False,
 ) -> Snapshot:
     """Merge the rows of `frame` into `table` and commit a snapshot, which is returned.
 
     `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from
-    an empty table. Columns are matched by name. An input without rows is refused unless `allow_empty` says that it
-    may happen. Raises InvalidRequest for input that the table can't take and Conflict when another build committed
-    meanwhile; in either case the table is as it was. The log `stelae.builder` gets a summary.
+    an empty table. Columns are matched by name; with `allow_missing_columns`, nullable ones that the input lacks are
+    null in its records. An input without rows is refused unless `allow_empty` says that it may happen, and a row count
+    outside of `snapshot.max-count-change` unless `allow_count_change` does. Raises InvalidRequest for input that the
+    table can't take and Conflict when another build committed meanwhile; in either case the table is as it was. The log
+    `stelae.builder` gets a summary.
     """
     return run_build(
         spark, warehouse, table, frame, row_kind=row_kind, mode=mode, allow_empty=allow_empty,
+        allow_missing_columns=allow_missing_columns, allow_count_change=allow_count_change,
         ignore_extra_columns=ignore_extra_columns,
     ).snapshot  # fmt: skip
 
@@ -116,10 +121,16 @@ def run_build(
     row_kind: str | None = None,
     mode: Mode = "merge",
     allow_empty: bool = False,
+    allow_missing_columns: bool = False,
+    allow_count_change: bool = False,
     ignore_extra_columns: bool = False,
+    has_arrival: bool = False,
     listener: Listener | None = None,
 ) -> BuildReport:
-    """`build`, with a report of what it did and a listener for its progress."""
+    """`build`, with a report of what it did and a listener for its progress.
+
+    `has_arrival`: the frame comes from `read_files`, which puts the order of arrival into columns of its own.
+    """
     if mode not in MODES:
         raise InvalidRequest(f"unknown mode {mode!r}", place="mode", hint=f"modes: {', '.join(MODES)}")
     check_arguments(warehouse, frame)
@@ -132,7 +143,10 @@ def run_build(
     phases = _Phases(spark, listener)
     with phases.run("plan"):
         schema = target.schema
-        changes = change_records(frame, schema, row_kind, ignore_extra_columns=ignore_extra_columns)
+        changes = change_records(
+            frame, schema, row_kind, allow_missing_columns=allow_missing_columns,
+            ignore_extra_columns=ignore_extra_columns, has_arrival=has_arrival,
+        )  # fmt: skip
         plan = make_plan(target, schema, changes, mode)
     with phases.run("write"):
         base = base_rows(spark, plan)
@@ -149,7 +163,8 @@ def run_build(
         return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
     with phases.run("validate"):
         snapshot = assemble(plan, reports, versions(spark))
-        validate(plan, snapshot)
+        if not allow_count_change:
+            check_count_change(plan, snapshot)
     with phases.run("commit"):
         try:
             target.snapshots.commit(snapshot)
@@ -440,7 +455,7 @@ def _files(report: BucketReport | None) -> tuple[DataFile, ...]:
     )
 
 
-def validate(plan: BuildPlan, snapshot: Snapshot) -> None:
+def check_count_change(plan: BuildPlan, snapshot: Snapshot) -> None:
     """The gate before the manifest: a build that would surprise its readers fails here and keeps its files as evidence.
 
     Order and uniqueness of keys and the sampled lookups were checked where the files were written.
@@ -453,7 +468,7 @@ def validate(plan: BuildPlan, snapshot: Snapshot) -> None:
         raise InvalidRequest(
             f"the row count would go from {before:,} to {after:,}; snapshot.max-count-change allows {limit:.1%}",
             place=str(plan.table.name),
-            hint="check the input; where the change is right, build with a larger snapshot.max-count-change",
+            hint="check the input; where the change is right, allow it: --allow-count-change",
         )
 
 

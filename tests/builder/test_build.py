@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -251,6 +252,7 @@ def test_without_a_sequence_field_a_delete_leaves_nothing(spark: SparkSession, t
             'null in primary-key column id in the row with key {"id":null}',
         ),
         ("SELECT 1L AS id, 'a' AS name WHERE false", "the input has no rows"),
+        ("SELECT 1L AS id, 'a' AS name, 1L AS __stelae_order", "a column '__stelae_order'"),
     ],
 )
 def test_refused_input(spark: SparkSession, tmp_path: Path, query: str, message: str) -> None:
@@ -264,6 +266,52 @@ def test_refused_input(spark: SparkSession, tmp_path: Path, query: str, message:
     assert table.snapshots.latest_id() == 1
     assert files_on_disk(tmp_path) == before
     assert content(spark, warehouse, "users") == [(5, "five")]
+
+
+MEASURED = """
+    CREATE TABLE t (id INT, a STRING NOT NULL, b INT, c ARRAY<STRING>, op STRING, PRIMARY KEY (id) NOT ENFORCED)
+    WITH ('rowkind.field' = 'op')"""
+
+
+def test_columns_that_may_be_null_may_be_missing(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(MEASURED)
+    build(spark, warehouse, "t", spark.sql("SELECT 1 AS id, 'a' AS a, 1 AS b, array('x') AS c, '+I' AS op"))
+    lacking = spark.sql("SELECT 2 AS id, 'b' AS a, '+I' AS op")
+    with pytest.raises(InvalidRequest, match=r"lacks columns of the table: b, c(.|\n)*--allow-missing-columns"):
+        build(spark, warehouse, "t", lacking)
+    build(spark, warehouse, "t", lacking, allow_missing_columns=True)
+    assert content(spark, warehouse, "t") == [(1, "a", 1, ["x"], "+I"), (2, "b", None, None, "+I")]
+    build(spark, warehouse, "t", spark.sql("SELECT 1 AS id, 'A' AS a, '-D' AS op"), allow_missing_columns=True)
+    assert [row[0] for row in content(spark, warehouse, "t")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("query", "missing"),
+    [
+        ("SELECT 'a' AS a, '+I' AS op", "id"),
+        ("SELECT 1 AS id, '+I' AS op", "a"),
+        ("SELECT 1 AS id, 'a' AS a", "op"),
+    ],
+)
+def test_columns_that_are_never_missing(spark: SparkSession, tmp_path: Path, query: str, missing: str) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(MEASURED)
+    with pytest.raises(InvalidRequest, match=f"lacks columns of the table: {missing}$") as caught:
+        build(spark, warehouse, "t", spark.sql(query), allow_missing_columns=True)
+    assert "--allow-missing-columns" not in str(caught.value)
+
+
+def test_partial_updates_may_lack_all_but_keys_and_order(spark: SparkSession) -> None:
+    _, schema, _ = parse_create_table(
+        "CREATE TABLE t (id INT, a INT, ts INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('sequence.field' = 'ts')"
+    )
+    schema = replace(schema, options=replace(schema.options, merge_engine="partial-update"))
+    assert change_records(spark.sql("SELECT 1 AS id, 2 AS ts"), schema, None).columns[:3] == ["id", "a", "ts"]
+    with pytest.raises(InvalidRequest, match="lacks columns of the table: ts"):
+        change_records(spark.sql("SELECT 1 AS id, 2 AS a"), schema, None)
+    with pytest.raises(InvalidRequest, match="lacks columns of the table: id"):
+        change_records(spark.sql("SELECT 2 AS a, 1 AS ts"), schema, None)
 
 
 def test_narrower_types_are_widened(spark: SparkSession, tmp_path: Path) -> None:
@@ -318,6 +366,9 @@ def test_the_gate_stops_a_surprising_count(spark: SparkSession, tmp_path: Path) 
         build(spark, warehouse, "users", spark.range(9).selectExpr("id", "'c' AS name"), mode="overwrite")
     assert table.snapshots.latest_id() == 2
     assert {row[1] for row in content(spark, warehouse, "users")} == {"b"}
+    allowed = users(spark, [(1, "d")])
+    assert build(spark, warehouse, "users", allowed, mode="overwrite", allow_count_change=True).id == 3
+    assert content(spark, warehouse, "users") == [(1, "d")]
 
 
 # Two builds at once
