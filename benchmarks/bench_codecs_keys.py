@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ def cases(rows: int) -> dict[str, Case]:
 
 
 def measure(name: str, case: Case) -> None:
-    columns = [Column(i, f"c{i}", data_type) for i, data_type in enumerate(case.types)]
+    columns = [Column(i, f"c{i}", replace(data_type, nullable=False)) for i, data_type in enumerate(case.types)]
     codec, function = KeyCodec(columns), BucketFunction(columns)
     batch = codec.encode_batch(case.arrays)
     keys = codec.encode_list(case.arrays)

@@ -54,7 +54,7 @@ class BucketFunction:
     """Hashes the bucket key of one table.
 
     `hash` and `bucket` take the physical values of one row, the `_batch` functions Arrow columns; they agree with each
-    other and with Spark. A null leaves the hash as it is, as in Spark (bucket keys of a table are never null).
+    other and with Spark. A null leaves the hash as it is, as in Spark; KeyCodec says whether a column may be null.
     """
 
     hash: Callable[[Sequence[Any]], int]

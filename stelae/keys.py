@@ -11,9 +11,11 @@ docs/format.md#keys is the contract.
     DATE                       4   days, sign bit flipped
     TIME TIMESTAMP TIMESTAMP_LTZ   8   nanoseconds, microseconds, sign bit flipped
     STRING BINARY              last column: its bytes; earlier: each 00 as 00 FF, then 00 01
+    a nullable column          one byte in front: 01 and the value, or 00 and a value of zeros (text: of no bytes)
 
 So the first columns of a key are a prefix of its bytes (prefix lookup is a seek), a scan is in primary-key order, and
-that is the order in which Spark sorts these columns: UTF-8 bytes unsigned, NaN above all numbers, -0.0 equal to 0.0.
+that is the order in which Spark sorts these columns: nulls first, UTF-8 bytes unsigned, NaN above all numbers, -0.0
+equal to 0.0. Null equals null; a null is as wide as a value, so that columns of fixed width stay one numpy record.
 
 One key is encoded by closures made once for its columns; a batch by numpy and Arrow kernels, without a loop over rows.
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 # On disk. Never change.
 TERMINATOR = b"\x00\x01"
 ESCAPED_ZERO = b"\x00\xff"
+NULL, PRESENT = b"\x00", b"\x01"
+"""In front of the value of a nullable column."""
 
 FAILURES = (TypeError, ValueError, OverflowError, AttributeError, LookupError, struct.error)
 """What Python raises when a value is not of the physical type of its column; translated by `refused_value`."""
@@ -65,8 +69,8 @@ class KeyCodec:
     """Encodes and decodes the keys of one table.
 
     `encode` and `decode` are for one key, `encode_batch`, `encode_list` and `decode_batch` for Arrow columns; they
-    agree byte for byte. A value that its column cannot hold, and a null, raise InvalidRequest naming the column; bytes
-    that are no key of these columns raise CorruptData.
+    agree byte for byte. A value that its column cannot hold, and a null in a NOT NULL column, raise InvalidRequest
+    naming the column; bytes that are no key of these columns raise CorruptData.
     """
 
     encode: Callable[[Sequence[Any]], bytes]
@@ -201,12 +205,10 @@ class KeyCodec:
                     place=column.name,
                 )
             array = conform(values, column.type, column.name)
-            row = first_null(array)
+            row = None if column.type.nullable else first_null(array)
             if row is not None:
                 raise InvalidRequest(
-                    f"key column {column.name} is null in row {row}",
-                    place=column.name,
-                    hint="a primary key has a value in every column",
+                    f"key column {column.name} is null in row {row}", place=column.name, hint=NULL_HINT
                 )
             if isinstance(column.type, String):
                 _check_utf8(array, column.name)
@@ -223,14 +225,13 @@ def prefix_end(prefix: bytes) -> bytes | None:
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
+NULL_HINT = "it is NOT NULL, as columns of a primary key are without 'primary-key.nullable'"
+
+
 def refused_value(column: Column, value: object) -> InvalidRequest:
     """The error for a value that is not a physical value of a key column."""
     if value is None:
-        return InvalidRequest(
-            f"key column {column.name} is null",
-            place=column.name,
-            hint="a primary key has a value in every column",
-        )
+        return InvalidRequest(f"key column {column.name} is null", place=column.name, hint=NULL_HINT)
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     hint = None
@@ -312,6 +313,7 @@ class _Fixed:
     decode: Callable[[bytes, int], tuple[Any, int]]
     to_words: Callable[[Values], Values]
     from_words: Callable[[Values], Values]
+    nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,15 +324,27 @@ class _Text:
     last: bool
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes, int], tuple[Any, int]]
+    nullable: bool = False
 
     def pieces(self, arrays: Sequence[pa.Array]) -> list[pa.Array | pa.Scalar]:
-        [array] = arrays
+        array = arrays[0].cast(pa.binary())
+        presence = []
+        if self.nullable:
+            presence = [_fixed_binary(_valid(array).view(np.uint8))]
+            array = array.fill_null(b"")
         if self.last:
-            return [array.cast(pa.binary())]
-        return [_escape(array), pa.scalar(TERMINATOR, pa.binary())]
+            return [*presence, array]
+        return [*presence, _escape(array), pa.scalar(TERMINATOR, pa.binary())]
 
     def take(self, cursor: _Cursor) -> list[pa.Array]:
+        presence = cursor.take_fixed(1)[:, 0] if self.nullable else None
         taken = cursor.take_rest() if self.last else _unescape(cursor.take_escaped())
+        if presence is not None:
+            cursor.check(presence <= 1, _WRONG_PRESENCE)
+            offsets, _ = variable_values(taken)
+            cursor.check((presence == 1) | (np.diff(offsets) == 0), _WRONG_NULL)
+            if not presence.all():
+                taken = pc.if_else(pa.array(presence == 1), taken, pa.scalar(None, pa.binary()))
         try:
             return [taken.cast(arrow_type(self.type))]
         except pa.ArrowInvalid as exc:
@@ -342,18 +356,41 @@ class _Record:
 
     def __init__(self, parts: Sequence[_Fixed]) -> None:
         self.parts = {str(i): part for i, part in enumerate(parts)}
-        self.dtype = np.dtype([(name, part.dtype) for name, part in self.parts.items()])
+        fields: list[tuple[str, np.dtype[Any]]] = []
+        for name, part in self.parts.items():
+            if part.nullable:
+                fields.append((_presence_of(name), np.dtype("u1")))
+            fields.append((name, part.dtype))
+        self.dtype = np.dtype(fields)
         self.width = self.dtype.itemsize
 
     def pack(self, arrays: Sequence[pa.Array]) -> Values:
         records = np.empty(len(arrays[0]), self.dtype)
         for (name, part), array in zip(self.parts.items(), arrays, strict=True):
             records[name] = part.to_words(fixed_values(array, part.type))
+            if part.nullable:
+                valid = _valid(array)
+                records[_presence_of(name)] = valid
+                records[name][~valid] = 0
         return records.view(np.dtype((np.void, self.width)))
 
     def unpack(self, data: Bytes) -> list[pa.Array]:
         records = data.reshape(-1).view(self.dtype)
-        return [from_fixed(part.type, part.from_words(records[name])) for name, part in self.parts.items()]
+        return [
+            from_fixed(part.type, part.from_words(records[name]), self._valid(records, name) if part.nullable else None)
+            for name, part in self.parts.items()
+        ]
+
+    def _valid(self, records: Values, name: str) -> npt.NDArray[np.bool_]:
+        """Where a nullable column has a value, as its presence bytes say."""
+        presence, words = records[_presence_of(name)], records[name]
+        is_zero = (words == 0).reshape(len(words), -1).all(axis=1) if len(words) else presence == 0
+        for good, reason in ((presence <= 1, _WRONG_PRESENCE), ((presence == 1) | is_zero, _WRONG_NULL)):
+            if not good.all():
+                row = int(np.argmin(good))
+                raise _corrupt(records[row].tobytes(), reason, row)
+        valid: npt.NDArray[np.bool_] = presence == 1
+        return valid
 
     def only(self, offsets: Offsets, data: Bytes) -> Bytes:
         """The bytes of keys that are records and nothing else."""
@@ -387,7 +424,48 @@ def _runs(parts: Sequence[_Fixed | _Text]) -> list[tuple[slice, _Record | _Text]
     return runs
 
 
+def _presence_of(name: str) -> str:
+    """The field of a record that holds the presence byte of another."""
+    return f"{name} is present"
+
+
+_WRONG_PRESENCE = "a presence byte is neither 00 nor 01"
+_WRONG_NULL = "a null is followed by a value"
+
+
 def _part(column: Column, *, last: bool) -> _Fixed | _Text:
+    part = _present_part(column, last=last)
+    if not column.type.nullable:
+        return part
+    no_text = b"" if last else TERMINATOR
+    absent = bytes(part.dtype.itemsize) if isinstance(part, _Fixed) else no_text
+    encode, decode = _nullable(part.encode, part.decode, absent)
+    return replace(part, encode=encode, decode=decode, nullable=True)
+
+
+def _nullable(
+    encode_value: Callable[[Any], bytes], decode_value: Callable[[bytes, int], tuple[Any, int]], absent: bytes
+) -> tuple[Callable[[Any], bytes], Callable[[bytes, int], tuple[Any, int]]]:
+    """Encoder and decoder with a presence byte in front; `absent` stands in for the value of a null."""
+    null = NULL + absent
+
+    def encode(value: Any) -> bytes:
+        return null if value is None else PRESENT + encode_value(value)
+
+    def decode(key: bytes, position: int) -> tuple[Any, int]:
+        if key.startswith(PRESENT, position):
+            return decode_value(key, position + 1)
+        if key.startswith(null, position):
+            return None, position + len(null)
+        if position >= len(key):
+            raise _MalformedError("it ends within a column")
+        raise _MalformedError(_WRONG_NULL if key.startswith(NULL, position) else _WRONG_PRESENCE)
+
+    return encode, decode
+
+
+def _present_part(column: Column, *, last: bool) -> _Fixed | _Text:
+    """How values that are not null enter the key."""
     data_type = column.type
     match data_type:
         case String() | Binary():
@@ -590,6 +668,11 @@ def _join(pieces: list[pa.Array | pa.Scalar]) -> pa.Array:
     if size + rows * len(pieces) * len(TERMINATOR) > MAX_BATCH_BYTES:
         raise TooLarge(f"the keys of a batch take {size} bytes", hint="send fewer rows at a time")
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+
+
+def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _byte_size(array: pa.Array) -> int:

@@ -7,6 +7,7 @@ Spark hashes and sorts, alone and in random composites; Python must agree on eve
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 
@@ -32,8 +33,22 @@ def values() -> dict[Column, pa.Array]:
     """Random values of every key type, without nulls; a column is named after its type, with a character to quote."""
     rng = random.Random(SEED)
     return {
-        Column(i, f"{name} `x`", data_type): arrow_array(random_values(rng, data_type, ROWS), data_type)
+        Column(i, f"{name} `x`", dataclasses.replace(data_type, nullable=False)): arrow_array(
+            random_values(rng, data_type, ROWS), data_type
+        )
         for i, (name, data_type) in enumerate(KEY_TYPES.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def values_and_nulls(values: dict[Column, pa.Array]) -> dict[Column, pa.Array]:
+    """The same in nullable columns, some of them null."""
+    rng = np.random.default_rng(SEED)
+    return {
+        dataclasses.replace(column, type=dataclasses.replace(column.type, nullable=True)): pc.if_else(
+            rng.random(ROWS) < 0.05, pa.scalar(None, array.type), array
+        )
+        for column, array in values.items()
     }
 
 
@@ -48,22 +63,17 @@ def frame(spark: SparkSession, values: dict[Column, pa.Array]) -> DataFrame:
     return spark.createDataFrame(table, ", ".join([*fields, "i BIGINT"]))
 
 
-def test_spark_and_python_agree_on_every_bucket(spark: SparkSession, values: dict[Column, pa.Array]) -> None:
-    rng = np.random.default_rng(SEED)
-    with_nulls = {
-        column: pc.if_else(rng.random(ROWS) < 0.05, pa.scalar(None, array.type), array)
-        for column, array in values.items()
-    }
-    keys = [[column] for column in values] + composites(list(values), count=12, widest=5)
+def test_spark_and_python_agree_on_every_bucket(spark: SparkSession, values_and_nulls: dict[Column, pa.Array]) -> None:
+    keys = [[column] for column in values_and_nulls] + composites(list(values_and_nulls), count=12, widest=5)
     wanted = []
     for key in keys:
         names = ", ".join(quote_name(column.name) for column in key)
         wanted.append(f"xxhash64({names}) AS h{len(wanted)}")
         wanted.append(f"{spark_bucket_expression(key, COUNTS[len(wanted) % 3])} AS b{len(wanted)}")
-    hashed = frame(spark, with_nulls).selectExpr("i", *wanted).toArrow().sort_by("i")
+    hashed = frame(spark, values_and_nulls).selectExpr("i", *wanted).toArrow().sort_by("i")
     for n, key in enumerate(keys):
         function = BucketFunction(key)
-        arrays = [with_nulls[column] for column in key]
+        arrays = [values_and_nulls[column] for column in key]
         names = [column.name for column in key]
         h, b = hashed.column(2 * n + 1), hashed.column(2 * n + 2)
         assert function.hash_batch(arrays).tolist() == h.to_pylist(), (names, SEED)
@@ -71,7 +81,9 @@ def test_spark_and_python_agree_on_every_bucket(spark: SparkSession, values: dic
         assert function.bucket_batch(arrays, COUNTS[(2 * n + 1) % 3]).tolist() == b.to_pylist(), (names, SEED)
 
 
-def test_spark_sorts_as_key_bytes_do(spark: SparkSession, values: dict[Column, pa.Array]) -> None:
+@pytest.mark.parametrize("fixture", ["values", "values_and_nulls"])
+def test_spark_sorts_as_key_bytes_do(spark: SparkSession, fixture: str, request: pytest.FixtureRequest) -> None:
+    values: dict[Column, pa.Array] = request.getfixturevalue(fixture)
     df = frame(spark, values).coalesce(1)
     keys = [[column] for column in values] + composites(list(values), count=8, widest=4)
     # Random values rarely share a first column: sort by few distinct values first, too.

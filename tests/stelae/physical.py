@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import math
 import random
@@ -58,8 +59,11 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
 DAY_US = 86_400_000_000
 
 
-def key_columns(*types: DataType) -> tuple[Column, ...]:
-    return tuple(Column(i, f"c{i}", data_type) for i, data_type in enumerate(types))
+def key_columns(*types: DataType, nullable: Sequence[bool] = ()) -> tuple[Column, ...]:
+    """Columns c0, c1, ... of a key: NOT NULL where `nullable` does not say otherwise, whatever the types say."""
+    marks = [*nullable, *[False] * (len(types) - len(nullable))]
+    typed = [dataclasses.replace(of, nullable=mark) for of, mark in zip(types, marks, strict=True)]
+    return tuple(Column(i, f"c{i}", data_type) for i, data_type in enumerate(typed))
 
 
 def bounds(data_type: DataType) -> tuple[int, int]:
@@ -155,7 +159,12 @@ def arrow_array(values: Sequence[Any], data_type: DataType) -> pa.Array:
 
 
 def physical_values(array: pa.Array, data_type: DataType) -> list[Any]:
-    """The inverse of `arrow_array`, without nulls."""
+    """The inverse of `arrow_array`."""
+    present = iter(_present_values(array.drop_null(), data_type))
+    return [next(present) if valid else None for valid in array.is_valid().to_pylist()]
+
+
+def _present_values(array: pa.Array, data_type: DataType) -> list[Any]:
     match data_type:
         case String() | Binary():
             return list(array.to_pylist())
@@ -168,7 +177,11 @@ def physical_values(array: pa.Array, data_type: DataType) -> list[Any]:
 
 
 def spark_order(value: Any, data_type: DataType) -> Any:
-    """What Python compares to sort a column as Spark does."""
+    """What Python compares to sort a column as Spark does: nulls first."""
+    return (0,) if value is None else (1, _order_of_present(value, data_type))
+
+
+def _order_of_present(value: Any, data_type: DataType) -> Any:
     match data_type:
         case String():
             return value.encode()

@@ -65,6 +65,8 @@ GOLDEN: list[tuple[str, tuple[Any, ...], int]] = [
     ("STRING TIMESTAMP STRING BIGINT STRING", ("EWR", 1357034400000000, "UA", 1545, "N14228"), -6607762114448288706),
     ("INT BIGINT", (None, None), 42),
     ("INT STRING", (None, "a"), -8582455328737087284),
+    ("STRING INT", ("a", None), -8582455328737087284),
+    ("STRING", (None,), 42),
 ]
 
 
@@ -188,7 +190,7 @@ def test_spark_expression() -> None:
 def test_examples_of_the_document() -> None:
     cases = examples("Buckets")
     assert len(cases) >= 6
-    for types, values, shown in cases:
+    for columns, values, shown in cases:
         hashed, bucket = map(int, shown.split())
-        assert function(*types).hash(values) == hashed, (types, values)
-        assert function(*types).bucket(values, 8) == bucket
+        assert BucketFunction(columns).hash(values) == hashed, (columns, values)
+        assert BucketFunction(columns).bucket(values, 8) == bucket

@@ -13,6 +13,7 @@ import math
 import pickle
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 from stelae.arrow import arrow_type
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.keys import KeyCodec, prefix_end
+from stelae.schema import Column
 from stelae.types import (
     Array,
     BigInt,
@@ -108,9 +110,29 @@ GOLDEN: list[tuple[tuple[DataType, ...], tuple[Any, ...], str]] = [
     ((String(), Int()), ("東京", -2), "e69db1e4baac00017ffffffe"),
 ]
 
+# On disk, as well. Every column is nullable.
+GOLDEN_NULLABLE: list[tuple[tuple[DataType, ...], tuple[Any, ...], str]] = [
+    ((Boolean(),), (None,), "0000"),
+    ((Boolean(),), (False,), "0100"),
+    ((Int(),), (None,), "0000000000"),
+    ((Int(),), (-2147483648,), "0100000000"),
+    ((Int(),), (42,), "018000002a"),
+    ((Double(),), (None,), "000000000000000000"),
+    ((Double(),), (1.5,), "01bff8000000000000"),
+    ((WIDE,), (None,), "00" * 17),
+    ((String(),), (None,), "00"),
+    ((String(),), ("",), "01"),
+    ((String(),), ("\0x",), "010078"),
+    ((String(), Int()), (None, None), "0000010000000000"),
+    ((String(), Int()), ("", -2), "010001017ffffffe"),
+    ((String(), String()), (None, "a"), "0000010161"),
+    ((String(), String()), ("a\0", None), "016100ff000100"),
+    ((Date(), TimestampLtz()), (None, -1), "0000000000017fffffffffffffff"),
+]
 
-def codec(*types: DataType) -> KeyCodec:
-    return KeyCodec(key_columns(*types))
+
+def codec(*types: DataType, nullable: Sequence[bool] = ()) -> KeyCodec:
+    return KeyCodec(key_columns(*types, nullable=nullable))
 
 
 def columns_of(rows: list[tuple[Any, ...]], types: tuple[DataType, ...]) -> list[pa.Array]:
@@ -125,28 +147,58 @@ def test_golden_bytes(types: tuple[DataType, ...], values: tuple[Any, ...], expe
     assert all(map(same, key_codec.decode(bytes.fromhex(expected)), values))
 
 
+@pytest.mark.parametrize(("types", "values", "expected"), GOLDEN_NULLABLE, ids=lambda case: str(case)[:40])
+def test_golden_bytes_of_nullable_columns(types: tuple[DataType, ...], values: tuple[Any, ...], expected: str) -> None:
+    key_codec = codec(*types, nullable=[True] * len(types))
+    assert key_codec.encode(values).hex() == expected
+    assert key_codec.encode_list(columns_of([values], types))[0].hex() == expected
+    assert key_codec.decode(bytes.fromhex(expected)) == values
+
+
+def test_a_column_is_nullable_for_itself_alone() -> None:
+    mixed = codec(String(), Int(), String(), nullable=[False, True, False])
+    assert mixed.encode(("a", None, "b")).hex() == "610001" + "0000000000" + "62"
+    assert mixed.encode(("a", 1, "b")).hex() == "610001" + "0180000001" + "62"
+    with pytest.raises(InvalidRequest, match="key column c2 is null"):
+        mixed.encode(("a", None, None))
+    with pytest.raises(InvalidRequest, match="key column c0 is null in row 1"):
+        mixed.encode_batch([pa.array(["a", None]), pa.array([None, 1], pa.int32()), pa.array(["b", "b"])])
+
+
 def test_every_type_has_golden_bytes() -> None:
     assert {type(data_type) for types, _, _ in GOLDEN for data_type in types} == set(map(type, KEY_TYPES.values()))
 
 
-KEYS = st.lists(st.sampled_from(list(KEY_TYPES.values())), min_size=1, max_size=4).map(tuple)
-TABLES = KEYS.flatmap(
-    lambda types: st.tuples(st.just(types), st.lists(st.tuples(*map(values_of, types)), min_size=1, max_size=8))
-)
+Table = tuple[tuple[DataType, ...], list[bool], list[tuple[Any, ...]]]
+"""Types of the columns, which of them are nullable, rows."""
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    types = tuple(draw(st.lists(st.sampled_from(list(KEY_TYPES.values())), min_size=1, max_size=4)))
+    marks = draw(st.just([False] * len(types)) | st.lists(st.booleans(), min_size=len(types), max_size=len(types)))
+    columns = (
+        st.none() | values_of(data_type) if mark else values_of(data_type)
+        for data_type, mark in zip(types, marks, strict=True)
+    )
+    return types, marks, draw(st.lists(st.tuples(*columns), min_size=1, max_size=8))
+
+
+TABLES = tables()
 
 
 @given(TABLES)
-def test_round_trip(table: tuple[tuple[DataType, ...], list[tuple[Any, ...]]]) -> None:
-    types, rows = table
-    key_codec = codec(*types)
+def test_round_trip(table: Table) -> None:
+    types, nullable, rows = table
+    key_codec = codec(*types, nullable=nullable)
     for row in rows:
         assert all(map(same, key_codec.decode(key_codec.encode(row)), row))
 
 
 @given(TABLES)
-def test_bytes_compare_as_values(table: tuple[tuple[DataType, ...], list[tuple[Any, ...]]]) -> None:
-    types, rows = table
-    key_codec = codec(*types)
+def test_bytes_compare_as_values(table: Table) -> None:
+    types, nullable, rows = table
+    key_codec = codec(*types, nullable=nullable)
     for a, b in itertools.combinations(rows, 2):
         order_a, order_b = ([spark_order(v, t) for v, t in zip(row, types, strict=True)] for row in (a, b))
         key_a, key_b = key_codec.encode(a), key_codec.encode(b)
@@ -155,11 +207,9 @@ def test_bytes_compare_as_values(table: tuple[tuple[DataType, ...], list[tuple[A
 
 
 @given(TABLES)
-def test_prefix_is_shared_by_exactly_the_rows_that_start_so(
-    table: tuple[tuple[DataType, ...], list[tuple[Any, ...]]],
-) -> None:
-    types, rows = table
-    key_codec = codec(*types)
+def test_prefix_is_shared_by_exactly_the_rows_that_start_so(table: Table) -> None:
+    types, nullable, rows = table
+    key_codec = codec(*types, nullable=nullable)
     for count in range(len(types)):
         for a, b in itertools.product(rows, rows):
             prefix = key_codec.encode_prefix(a[:count])
@@ -174,11 +224,9 @@ def test_prefix_is_shared_by_exactly_the_rows_that_start_so(
 
 
 @given(TABLES, st.integers(0, 3), st.integers(0, 3))
-def test_batches_agree_with_single_keys(
-    table: tuple[tuple[DataType, ...], list[tuple[Any, ...]]], head: int, tail: int
-) -> None:
-    types, rows = table
-    key_codec = codec(*types)
+def test_batches_agree_with_single_keys(table: Table, head: int, tail: int) -> None:
+    types, nullable, rows = table
+    key_codec = codec(*types, nullable=nullable)
     expected = [key_codec.encode(row) for row in rows]
     batch = key_codec.encode_batch(columns_of(rows, types))
     assert batch.type == pa.binary()
@@ -198,15 +246,19 @@ def test_batches_agree_with_single_keys(
             assert all(map(same, physical_values(array, types[i]), [row[i] for row in wanted]))
 
 
+@pytest.mark.parametrize("nullable", [False, True], ids=["not null", "nullable"])
 @pytest.mark.parametrize(
     "types",
     [(BigInt(),), (String(),), (String(), Timestamp(), String(), BigInt(), String()), (Binary(), WIDE, Double())],
     ids=str,
 )
-def test_large_batches(types: tuple[DataType, ...]) -> None:
+def test_large_batches(types: tuple[DataType, ...], nullable: bool) -> None:
     rng = random.Random(3)
-    rows = list(zip(*(random_values(rng, data_type, 5000) for data_type in types), strict=True))
-    key_codec = codec(*types)
+    columns = [random_values(rng, data_type, 5000) for data_type in types]
+    if nullable:
+        columns = [[None if rng.random() < 0.2 else value for value in column] for column in columns]
+    rows = list(zip(*columns, strict=True))
+    key_codec = codec(*types, nullable=[nullable] * len(types))
     batch = key_codec.encode_batch(columns_of(rows, types))
     assert batch.to_pylist() == [key_codec.encode(row) for row in rows]
     again = key_codec.encode_batch(key_codec.decode_batch(batch))
@@ -215,12 +267,24 @@ def test_large_batches(types: tuple[DataType, ...]) -> None:
 
 @pytest.mark.parametrize("types", [(BigInt(),), (String(),), (String(), Int()), (Int(), String())], ids=str)
 def test_empty_batch(types: tuple[DataType, ...]) -> None:
-    key_codec = codec(*types)
-    columns = columns_of([], types)
-    assert key_codec.encode_list(columns) == []
-    keys = key_codec.encode_batch(columns)
-    assert keys.equals(pa.array([], pa.binary()))
-    assert [len(array) for array in key_codec.decode_batch(keys)] == [0] * len(types)
+    for key_codec in (codec(*types), codec(*types, nullable=[True] * len(types))):
+        columns = columns_of([], types)
+        assert key_codec.encode_list(columns) == []
+        keys = key_codec.encode_batch(columns)
+        assert keys.equals(pa.array([], pa.binary()))
+        assert [len(array) for array in key_codec.decode_batch(keys)] == [0] * len(types)
+
+
+@pytest.mark.parametrize("data_type", KEY_TYPES.values(), ids=KEY_TYPES.keys())
+def test_arrays_of_nulls_alone(data_type: DataType) -> None:
+    """Whatever stands in the buffers under a null."""
+    key_codec = codec(data_type, nullable=[True])
+    null = key_codec.encode((None,))
+    for array in (pa.nulls(3), pa.nulls(3, arrow_type(data_type)), arrow_array([None] * 3, data_type)):
+        assert key_codec.encode_list([array]) == [null] * 3
+    [value] = random_values(random.Random(1), data_type, 1)
+    [decoded] = key_codec.decode_batch(pa.array([null, null, key_codec.encode((value,))]))
+    assert decoded.is_valid().to_pylist() == [False, False, True]
 
 
 def test_other_arrow_types_give_the_same_keys() -> None:
@@ -353,15 +417,43 @@ def test_damaged_keys(types: tuple[DataType, ...], key: str, reason: str) -> Non
         codec(*types).decode_batch(pa.array([damaged], pa.binary()))
 
 
+@pytest.mark.parametrize(
+    ("types", "key", "reason"),
+    [
+        ((Int(),), "", "decode"),
+        ((Int(),), "0280000000", "presence byte"),
+        ((Int(),), "0080000000", "a null is followed by a value"),
+        ((Int(),), "000000", "decode"),
+        ((Boolean(),), "0102", "neither 00 nor 01"),
+        ((WIDE,), "00" * 16 + "01", "a null is followed by a value"),
+        ((String(),), "", "ends within a column"),
+        ((String(),), "0061", "decode"),
+        ((String(),), "0261", "presence byte"),
+        ((String(), Int()), "006100010180000000", "a null is followed by a value"),
+        ((String(), Int()), "010001", "ends within a column"),
+        ((String(), Int()), "000001008000000000", "decode"),
+    ],
+    ids=str,
+)
+def test_damaged_nullable_keys(types: tuple[DataType, ...], key: str, reason: str) -> None:
+    key_codec = codec(*types, nullable=[True] * len(types))
+    with pytest.raises(CorruptData, match=reason):
+        key_codec.decode(bytes.fromhex(key))
+    sound = key_codec.encode([None] * len(types))
+    with pytest.raises(CorruptData, match=reason):
+        key_codec.decode_batch(pa.array([sound, bytes.fromhex(key), sound], pa.binary()))
+
+
 def test_batch_error_names_the_row() -> None:
     with pytest.raises(CorruptData, match="key bytes 6180000000 in row 1 do not decode: a terminator is missing"):
         codec(String(), Int()).decode_batch(pa.array([b"\x00\x01\x80\x00\x00\x00", bytes.fromhex("6180000000")]))
 
 
 @pytest.mark.parametrize("types", [(Int(),), (String(),), (String(), Int()), (Binary(), Boolean(), String())], ids=str)
-def test_any_bytes_decode_or_are_corrupt(types: tuple[DataType, ...]) -> None:
+@pytest.mark.parametrize("nullable", [False, True], ids=["not null", "nullable"])
+def test_any_bytes_decode_or_are_corrupt(types: tuple[DataType, ...], nullable: bool) -> None:
     """Single and batch agree about every short key over the bytes that matter."""
-    key_codec = codec(*types)
+    key_codec = codec(*types, nullable=[nullable] * len(types))
     for length in range(7):
         for key in map(bytes, itertools.product((0, 1, 0x61, 0xFF), repeat=length)):
             try:
@@ -380,8 +472,9 @@ def test_any_bytes_decode_or_are_corrupt(types: tuple[DataType, ...]) -> None:
 
 
 def test_codecs_pickle() -> None:
-    key_codec = pickle.loads(pickle.dumps(codec(String(), Int())))
-    assert key_codec.decode(key_codec.encode(("a", 1))) == ("a", 1)
+    key_codec = pickle.loads(pickle.dumps(codec(String(), Int(), nullable=[True])))
+    for key in (("a", 1), (None, 1)):
+        assert key_codec.decode(key_codec.encode(key)) == key
 
 
 def test_what_cannot_be_a_key() -> None:
@@ -407,12 +500,18 @@ def types_named(names: str) -> tuple[DataType, ...]:
     return tuple(KEY_TYPES[name] for name in re.findall(r"[A-Z_]+(?:\(\d+, \d+\))?", names))
 
 
-def examples(section: str) -> list[tuple[tuple[DataType, ...], list[Any], str]]:
-    """The rows of the example table in a section of docs/format.md: types, physical values, the other cells."""
+def columns_named(names: str) -> tuple[Column, ...]:
+    """Columns by their types, `INT NULL` for a nullable one."""
+    nullable = [name.endswith(" NULL") for name in re.split(r", (?!\d)", names)]
+    return key_columns(*types_named(names.replace(" NULL", "")), nullable=nullable)
+
+
+def examples(section: str) -> list[tuple[tuple[Column, ...], list[Any], str]]:
+    """The rows of the example table in a section of docs/format.md: columns, physical values, the other cells."""
     text = DOCUMENT.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
     matches = filter(None, map(EXAMPLE.match, text.splitlines()))
     return [
-        (types_named(match["types"]), json.loads(match["values"]), re.sub("[`|]", "", match["result"]))
+        (columns_named(match["types"]), json.loads(match["values"]), re.sub("[`|]", "", match["result"]))
         for match in matches
     ]
 
@@ -420,11 +519,11 @@ def examples(section: str) -> list[tuple[tuple[DataType, ...], list[Any], str]]:
 def test_examples_of_the_document() -> None:
     cases = examples("Keys")
     assert len(cases) >= 10
-    for types, values, expected in cases:
-        assert codec(*types).encode(values).hex() == expected.replace(" ", ""), (types, values)
+    for columns, values, expected in cases:
+        assert KeyCodec(columns).encode(values).hex() == expected.replace(" ", ""), (columns, values)
     # The last row is the worked example, which stands above it column by column.
-    types, values, expected = cases[-1]
+    columns, values, expected = cases[-1]
     section = DOCUMENT.read_text().split("\n## Keys\n")[1].split("\n## ")[0]
     lines = re.findall(r"^((?:[0-9a-f]{2} )+) ", section, re.MULTILINE)
     assert "".join(lines).strip() == expected
-    assert codec(*types).encode_prefix(values[:2]).hex(" ") == "".join(lines[:2]).strip()
+    assert KeyCodec(columns).encode_prefix(values[:2]).hex(" ") == "".join(lines[:2]).strip()
