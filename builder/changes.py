@@ -132,7 +132,7 @@ def _may_lack(column: Column, schema: TableSchema, allowed: bool) -> bool:
     lose against all others.
     """
     options = schema.options
-    if not column.type.nullable or column.name == options.rowkind_field:
+    if not column.type.nullable or column.name in schema.primary_key or column.name == options.rowkind_field:
         return False
     return allowed or (options.merge_engine == "partial-update" and column.name not in options.sequence_field)
 
