@@ -43,12 +43,14 @@ def _schema(create: exp.Create) -> TableSchema:
     primary_key = _stated_once("primary key", [*_primary_keys(items), *_taken_out(raw, PRIMARY_KEY)]) or ()
     partition_keys = _stated_once("partitioning", [*_partition_keys(create), *_taken_out(raw, PARTITION)]) or ()
     comments = [clause.this.name for clause in _clauses(create, "schemacommentproperty")]
+    options = TableOptions.parse(raw)
+    never_null = () if options.primary_key_nullable else primary_key
     schema = TableSchema(
         id=0,
-        columns=tuple(_column(index, item, primary_key) for index, item in enumerate(declared)),
+        columns=tuple(_column(index, item, never_null) for index, item in enumerate(declared)),
         primary_key=primary_key,
         partition_keys=partition_keys,
-        options=TableOptions.parse(raw),
+        options=options,
         comment=_stated_once("comment", comments) or None,
     )
     check_table(schema)
@@ -58,10 +60,10 @@ def _schema(create: exp.Create) -> TableSchema:
 # --- columns
 
 
-def _column(index: int, item: exp.Expr, primary_key: Sequence[str]) -> Column:
-    """A column as declared; those of the primary key are never null, whether that is written or not."""
+def _column(index: int, item: exp.Expr, not_null: Sequence[str]) -> Column:
+    """A column as declared; those in `not_null` are never null, whether that is written or not."""
     constraints = [constraint.kind for constraint in item.args["constraints"]]
-    never_null = any(kind.key == "notnullcolumnconstraint" for kind in constraints) or item.name in primary_key
+    never_null = any(kind.key == "notnullcolumnconstraint" for kind in constraints) or item.name in not_null
     comments = [kind.this.name for kind in constraints if kind.key == "commentcolumnconstraint"]
     data_type = data_type_of(item.args["kind"])
     return Column(

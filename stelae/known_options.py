@@ -17,33 +17,24 @@ NAMES: tuple[tuple[str, str, str], ...] = (
         """,
     ),
     (
-        "Merge engines",
-        "only the merge engine deduplicate works",
-        """
-        aggregation.remove-record-on-delete=false partial-update.remove-record-on-delete=false
-        partial-update.remove-record-on-sequence-group fields.default-aggregate-function
-        table.merge-engine.versioned.ver-column
-        """,
-    ),
-    (
         "Deletes",
-        "a delete removes its row, or is dropped with 'ignore-delete'",
+        "what a delete does is said by 'delete.behavior' and 'ignore-delete', of the table",
         """
-        table.delete.behavior=allow sink.ignore-delete=false
+        sink.ignore-delete=false
         """,
     ),
     (
         "Order of records",
         "records are ordered by 'sequence.field', and then by the order of the input",
         """
-        sequence.snapshot-ordering=false sequence.auto-padding write.sequence-number-init-mode
+        sequence.snapshot-ordering=false write.sequence-number-init-mode
         """,
     ),
     (
         "Keys",
-        "a table has one primary key, and it is never null",
+        "a table has one primary key",
         """
-        primary-key.nullable=false upsert-key
+        upsert-key
         """,
     ),
     (
@@ -135,7 +126,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
         compaction.min.file-num compaction.offpeak-ratio compaction.offpeak.start.hour compaction.offpeak.end.hour
         compaction.optimization-interval compaction.size-ratio compaction.skip-expired-partitions=false
         compaction.small-file-ratio compaction.total-size-threshold compaction.bucket-distribution-strategy
-        full-compaction.delta-commits commit.force-compact lookup-compact lookup-compact.max-interval
+        full-compaction.delta-commits commit.force-compact=true=false lookup-compact lookup-compact.max-interval
         lookup-wait|changelog-producer.lookup-wait force-lookup=false sort-compaction.range-strategy
         sort-compaction.local-sample.magnification sort-engine overwrite-upgrade
         unaware-bucket.compaction.parallelism precommit-compact=false
@@ -143,9 +134,9 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "Deletion vectors",
-        "data files are merged when they are written, so nothing is left to mark as deleted",
+        "data files are merged when they are written, so readers see merged rows, and nothing is left to mark",
         """
-        deletion-vectors.enabled=false deletion-vectors.bitmap64=false deletion-vectors.merge-on-read=false
+        deletion-vectors.enabled=false=true deletion-vectors.bitmap64=false deletion-vectors.merge-on-read=false
         deletion-vectors.modifiable=false deletion-vector.index-file.target-size
         """,
     ),
@@ -304,13 +295,9 @@ NAMES: tuple[tuple[str, str, str], ...] = (
 TEMPLATES: tuple[tuple[str, str, str], ...] = (
     (
         "Per column",
-        "only the merge engine deduplicate works, and it treats all columns alike",
+        "columns have no default values, and no statistics",
         """
-        fields.<column>.aggregate-function fields.<column>.agg fields.<column>.ignore-retract
-        fields.<column>.distinct fields.<column>.list-agg-delimiter fields.<column>.nested-key
-        fields.<column>.nested-key-null-strategy fields.<column>.nested-sequence-field fields.<column>.count-limit
-        fields.<column>.ts-field fields.<columns>.sequence-group fields.<column>.default-value
-        fields.<column>.stats-mode fields.<column>.listagg.delimiter fields.<column>.string_agg.delimiter
+        fields.<column>.default-value fields.<column>.stats-mode
         """,
     ),
     (

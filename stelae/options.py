@@ -1,6 +1,7 @@
 """The options of a table, each declared once: name, other spellings, type, default, unit, consequence, status.
 
     TableOptions         options that work: its fields are the declarations
+    ColumnOptions        those of one column, `fields.<column>.…`, likewise
     DEFINITION           parts of the definition that may be written as options; stelae/ddl.py takes them out
     NOT_YET, PATTERNS    every other option of primary-key tables of Apache Paimon and Apache Fluss: known, not applied
                          (their names are in stelae/known_options.py)
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from stelae.aggregates import FUNCTIONS, find_function
 from stelae.errors import InvalidRequest
 from stelae.known_options import NAMES, TEMPLATES
 
@@ -41,6 +43,8 @@ class Kind:
     name: str
     parse: Callable[[str], Any]
     show: Callable[[Any], str] = str
+    verbatim: bool = False
+    """Whether spaces at the ends are a part of the value."""
 
 
 def _parse_boolean(text: str) -> bool:
@@ -91,19 +95,72 @@ def _whole_numbers(low: int, high: int | None = None, none: int | None = None) -
     return Kind(f"number, {limits}", parse, lambda value: str(none if value is None else value))
 
 
-def _choice(*values: str, not_yet: tuple[str, ...] = ()) -> Kind:
-    """One of `values`, in any case and with - or _; those in `not_yet` are known, but refused."""
+def _choice(*values: str) -> Kind:
+    """One of `values`, in any case and with - or _."""
 
     def parse(text: str) -> str:
         value = _plain(text)
         if value in values:
             return value
-        if value in not_yet:
-            raise ValueError("known, but this version does not apply it yet")
-        near = difflib.get_close_matches(value, (*values, *not_yet), n=1)
+        near = difflib.get_close_matches(value, values, n=1)
         raise ValueError(f"expected {' or '.join(values)}" + (f"; did you mean {near[0]}?" if near else ""))
 
-    return Kind(", ".join(values), parse)
+    return Kind(", ".join(values), parse, _shown)
+
+
+def _choices(*values: str) -> Kind:
+    """Some of `values`, with commas between them."""
+    one = _choice(*values)
+
+    def parse(text: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.parse(word) for word in text.split(",")))
+
+    return Kind(f"{one.name}, or several with commas between them", parse, lambda value: ",".join(value) or "none")
+
+
+def _shown(value: str | None) -> str:
+    return "none" if value is None else value
+
+
+_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS = {
+    **{word: _MS["ms"] for word in ("ms", "milli", "millis", "millisecond", "milliseconds")},
+    **{word: _MS["s"] for word in ("s", "sec", "second", "seconds")},
+    **{word: _MS["min"] for word in ("min", "m", "minute", "minutes")},
+    **{word: _MS["h"] for word in ("h", "hour", "hours")},
+    **{word: _MS["d"] for word in ("d", "day", "days")},
+}
+"""Milliseconds of a unit, in the spellings that Flink takes."""
+
+
+def _parse_duration_ms(text: str) -> int:
+    parts = re.fullmatch(r"(\d{1,12})\s*([a-z]+)", text.lower(), re.ASCII)
+    if parts is None or parts[2] not in _UNITS:
+        raise ValueError("expected a number and a unit, such as '30 d', '12 h', '90 min', '5 s' or '500 ms'")
+    duration_ms = int(parts[1]) * _UNITS[parts[2]]
+    if duration_ms == 0:
+        raise ValueError("expected more than nothing")
+    return duration_ms
+
+
+def _show_duration(duration_ms: int | None) -> str:
+    if duration_ms is None:
+        return "none"
+    unit = max((unit for unit in _MS if duration_ms % _MS[unit] == 0), key=lambda unit: _MS[unit])
+    return f"{duration_ms // _MS[unit]} {unit}"
+
+
+def _parse_function(text: str) -> str:
+    try:
+        return find_function(text, "").name
+    except InvalidRequest as exc:
+        raise ValueError(f"{exc.message}; {exc.hint}") from None
+
+
+def _parse_delimiter(text: str) -> str:
+    if not text:
+        raise ValueError("expected at least one character")
+    return text
 
 
 def _plain(text: str) -> str:
@@ -112,11 +169,16 @@ def _plain(text: str) -> str:
 
 
 BOOLEAN = Kind("true, false", _parse_boolean, lambda value: str(value).lower())
-COLUMN = Kind("a column name", _parse_column, lambda value: value or "none")
+COLUMN = Kind("a column name", _parse_column, _shown)
 COLUMNS = Kind("column names with commas between them", _parse_columns, lambda value: ",".join(value) or "none")
 FRACTION = Kind("a fraction or a percentage", _parse_fraction, lambda value: "none" if value is None else repr(value))
 BUCKETS = _whole_numbers(1, MAX_BUCKETS, none=-1)
-MERGE_ENGINE = _choice("deduplicate", not_yet=("first-row", "partial-update", "aggregation", "versioned"))
+MERGE_ENGINE = _choice("deduplicate", "first-row", "versioned", "partial-update", "aggregation")
+DURATION = Kind("a number and a unit: d, h, min, s or ms", _parse_duration_ms, _show_duration)
+FUNCTION = Kind(", ".join(function.name for function in FUNCTIONS), _parse_function, _shown)
+DELIMITER = Kind("any text but the empty one", _parse_delimiter, _shown, verbatim=True)
+FIELDS = Kind("field names with commas between them", _parse_columns, lambda value: ",".join(value) or "none")
+FIELD = Kind("a field name", _parse_column, _shown)
 _ORDER = _choice("ascending", "descending")
 SORT_ORDER = Kind(
     _ORDER.name,
@@ -157,6 +219,8 @@ class Option:
     accepted: tuple[str, ...] = ()
     """Of an option that is not applied: the values that ask for what happens anyway."""
     group: str = ""
+    columns: tuple[str, ...] = ()
+    """Of an option of columns: what stands in its name."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -167,7 +231,7 @@ class Option:
         place = f"option {spelling}"
         if self.kind is not None:
             try:
-                return self.kind.parse(text.strip())
+                return self.kind.parse(text if self.kind.verbatim else text.strip())
             except ValueError as exc:
                 raise InvalidRequest(
                     f"option {spelling!r} cannot be {text!r}: {exc}", place=place, hint=f"values: {self.kind.name}"
@@ -192,7 +256,7 @@ def _option(
     unit: str = "",
     alterable: bool = False,
 ) -> Any:
-    """A field of TableOptions that is also the declaration of the option."""
+    """A field of TableOptions or ColumnOptions that is also the declaration of the option."""
     declaration = Option(
         name=name,
         status="works",
@@ -207,6 +271,91 @@ def _option(
 
 
 # --- options that work
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """The options of one column, typed: how its values are merged."""
+
+    aggregate_function: str | None = _option(
+        "fields.<column>.aggregate-function",
+        "fields.<column>.agg",
+        kind=FUNCTION,
+        default=None,
+        shown_default="`fields.default-aggregate-function`",
+        does="The function that makes one value of those of all records. Other spellings of a function, such as "
+        "`string_agg`, are taken too, in any case and with - for _; [merging.md](merging.md) has them, with the types "
+        "that each takes. With `merge-engine` = `aggregation`, or for a member of a sequence group.",
+    )
+    ignore_retract: bool = _option(
+        "fields.<column>.ignore-retract",
+        kind=BOOLEAN,
+        default=False,
+        does="With true, -U and -D leave the column as it is. Needed where its function cannot take a value back, "
+        "unless such records are dropped.",
+    )
+    distinct: bool = _option(
+        "fields.<column>.distinct",
+        kind=BOOLEAN,
+        default=False,
+        does="Of `collect` and `listagg`: whether a value that is there already is left out.",
+    )
+    delimiter: str | None = _option(
+        "fields.<column>.list-agg-delimiter",
+        "fields.<column>.listagg.delimiter",
+        "fields.<column>.string_agg.delimiter",
+        kind=DELIMITER,
+        default=None,
+        shown_default="`,`",
+        does="Of `listagg`: the text between two values. Spaces count.",
+    )
+    nested_key: tuple[str, ...] = _option(
+        "fields.<column>.nested-key",
+        kind=FIELDS,
+        default=(),
+        shown_default="none: every element is added",
+        does="Of `nested_update` and `nested_partial_update`, which needs it: the fields of the ROW that say which "
+        "element a new one replaces or changes.",
+    )
+    nested_key_null_strategy: str = _option(
+        "fields.<column>.nested-key-null-strategy",
+        kind=_choice("merge", "ignore", "error"),
+        default="merge",
+        does="What becomes of an element with a null in its nested key. `merge`: null is a value like others. "
+        "`ignore`: the element is dropped. `error`: the build fails.",
+    )
+    nested_sequence_field: tuple[str, ...] = _option(
+        "fields.<column>.nested-sequence-field",
+        kind=FIELDS,
+        default=(),
+        shown_default="none: the later element wins",
+        does="Of `nested_update` with a nested key: fields of the ROW that order the elements of a key. An element "
+        "replaces another that is not greater.",
+    )
+    count_limit: int | None = _option(
+        "fields.<column>.count-limit",
+        kind=_whole_numbers(1, 2**31 - 1),
+        default=None,
+        shown_default="none: any number",
+        unit="elements",
+        does="Of `nested_update`: with so many elements in the array, none is added; those of a nested key that is "
+        "there still replace theirs.",
+    )
+    ts_field: str | None = _option(
+        "fields.<column>.ts-field",
+        kind=FIELD,
+        default=None,
+        shown_default="the last field",
+        does="Of `merge_map_with_keytime`: the STRING field of the ROW that says how new an entry is.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOption:
+    """A sequence group as given."""
+
+    sequence: tuple[str, ...]
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -233,13 +382,30 @@ class TableOptions:
         does="Columns of the primary key whose hash chooses the bucket. A prefix lookup that gives all of them asks "
         "one bucket instead of every bucket.",
     )
+    primary_key_nullable: bool = _option(
+        "primary-key.nullable",
+        kind=BOOLEAN,
+        default=False,
+        does="With true, columns of the primary key that are not declared NOT NULL may be null, and null equals null "
+        "as a key. Each such column takes a byte more in every key. Partition columns must be declared NOT NULL.",
+    )
     merge_engine: str = _option(
         "merge-engine",
         "table.merge-engine",
         kind=MERGE_ENGINE,
         default="deduplicate",
-        does="How the records of one primary key become one row. `deduplicate`: the last record wins, and a delete "
-        "removes the row. `first-row`, `partial-update`, `aggregation` and `versioned` are known and not applied yet.",
+        does="How the records of one primary key become one row; [merging.md](merging.md) shows each. `deduplicate`: "
+        "the last record wins. `first-row`: the first one stays. `versioned`: the one with the greatest version wins. "
+        "`partial-update`: a record changes the columns in which it is not null. `aggregation`: each column has a "
+        "function.",
+    )
+    version_column: str | None = _option(
+        "merge-engine.versioned.ver-column",
+        "table.merge-engine.versioned.ver-column",
+        kind=COLUMN,
+        default=None,
+        does="Of `versioned`, which needs it: the column with the version, INT, BIGINT, TIMESTAMP or TIMESTAMP_LTZ. The "
+        "later of two records with equal versions wins, and null is the least version.",
     )
     sequence_field: tuple[str, ...] = _option(
         "sequence.field",
@@ -255,6 +421,13 @@ class TableOptions:
         default=False,
         does="`ascending`: the record with the largest sequence is the last one. `descending`: the one with the "
         "smallest is. Null loses in both.",
+    )
+    sequence_auto_padding: tuple[str, ...] = _option(
+        "sequence.auto-padding",
+        kind=_choices("row-kind-flag", "second-to-micro", "millis-to-micro"),
+        default=(),
+        does="What decides between records with equal `sequence.field`. `row-kind-flag`: -U and -D come before +I and "
+        "+U. `second-to-micro`, `millis-to-micro`: the order of the input, which decides anyway.",
     )
     rowkind_field: str | None = _option(
         "rowkind.field",
@@ -276,6 +449,61 @@ class TableOptions:
         kind=BOOLEAN,
         default=False,
         does="With true, -U records are dropped before records are merged.",
+    )
+    delete_behavior: str | None = _option(
+        "delete.behavior",
+        "table.delete.behavior",
+        kind=_choice("allow", "ignore", "disable"),
+        default=None,
+        shown_default="the merge engine's own",
+        does="What -D does. `allow`: it removes the row; `first-row` and `versioned` refuse that. `ignore`: -D and -U are "
+        "dropped. `disable`: -D fails the build, and -U is dropped. By default the merge engine decides; but a table "
+        "whose engine is given as `table.merge-engine` = `first_row`, `versioned` or `aggregation`, and of which no "
+        "other option says what a delete does, has `ignore`, as it has in Fluss.",
+    )
+    aggregation_remove_record_on_delete: bool = _option(
+        "aggregation.remove-record-on-delete",
+        kind=BOOLEAN,
+        default=False,
+        does="Of `aggregation`: with true, -D removes the row; -U still takes its values back.",
+    )
+    partial_update_remove_record_on_delete: bool = _option(
+        "partial-update.remove-record-on-delete",
+        kind=BOOLEAN,
+        default=False,
+        does="Of `partial-update` without sequence groups: with true, -D removes the row, and -U is dropped.",
+    )
+    remove_record_on_sequence_group: tuple[str, ...] = _option(
+        "partial-update.remove-record-on-sequence-group",
+        kind=COLUMNS,
+        default=(),
+        does="Of `partial-update` with sequence groups: sequence columns of one group. A -D that is not older than the "
+        "row in that group removes it.",
+    )
+    default_aggregate_function: str | None = _option(
+        "fields.default-aggregate-function",
+        kind=FUNCTION,
+        default=None,
+        shown_default="the engine's: last_non_null_value, and in a sequence group the newest value",
+        does="The function of every column that has none of its own; the primary key and sequence columns have none.",
+    )
+    sequence_groups: tuple[GroupOption, ...] = _option(
+        "fields.<columns>.sequence-group",
+        kind=COLUMNS,
+        default=(),
+        shown_default="none",
+        does="Of `partial-update`: orders the columns that are the value by the sequence columns that are in the name, "
+        "one or several with commas between them. A record whose sequence is not older replaces all of them, also by "
+        "null; one whose sequence is null in every column leaves them alone.",
+    )
+    tombstone_time_retained_ms: int | None = _option(
+        "tombstone.time-retained",
+        kind=DURATION,
+        default=None,
+        shown_default="none: for ever",
+        does="How long a table remembers a row that a delete took away. Its hidden row keeps what a late record is "
+        "compared with; a build after this time forgets it, and a record that is still later then makes a new row. "
+        "Stelae's own; for tables that keep hidden rows.",
     )
     dynamic_bucket_target_row_num: int = _option(
         "dynamic-bucket.target-row-num",
@@ -320,6 +548,8 @@ class TableOptions:
         alterable=True,
         does="Compression of new data files. `zstd`: smaller files and slower builds. `none`: larger files.",
     )
+    column_options: Mapping[str, ColumnOptions] = field(default_factory=dict, hash=False)
+    """By column name, of columns with an option. Not to be changed."""
     given: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What the user gave: canonical name to text, accepted options without effect included. Not to be changed."""
 
@@ -328,6 +558,8 @@ class TableOptions:
         """Options from their text. What is unknown, not applied, invalid or given twice is refused by name."""
         spelled: dict[str, str] = {}
         values: dict[str, Any] = {}
+        columns: dict[str, dict[str, Any]] = {}
+        groups: list[GroupOption] = []
         for spelling, text in raw.items():
             option, place = find_option(spelling), f"option {spelling}"
             if option.name in spelled:
@@ -344,11 +576,36 @@ class TableOptions:
                 raise InvalidRequest(f"option {spelling!r} is not text but {text!r}", place=place)
             spelled[option.name] = spelling
             value = option.parse(text, spelling)
-            if option.attribute:
+            if option.attribute == "sequence_groups":
+                groups.append(GroupOption(option.columns, value))
+            elif option.columns:
+                columns.setdefault(option.columns[0], {})[option.attribute] = value
+            elif option.attribute:
                 values[option.attribute] = value
-        options = cls(**values, given={name: raw[spelling] for name, spelling in spelled.items()})
+        options = cls(
+            **values,
+            sequence_groups=tuple(groups),
+            column_options={name: ColumnOptions(**each) for name, each in columns.items()},
+            given={name: raw[spelling] for name, spelling in spelled.items()},
+        )
+        if spelled.get("merge-engine") == "table.merge-engine":
+            options = with_default_of_fluss(options)
         check_options_have_effect(options)
         return options
+
+
+def with_default_of_fluss(options: TableOptions) -> TableOptions:
+    """In Fluss, engines other than the default ignore deletes. Written down, so that the table shows and keeps it."""
+    said = (
+        options.delete_behavior is not None
+        or options.ignore_delete
+        or options.aggregation_remove_record_on_delete
+        or any(column.ignore_retract for column in options.column_options.values())
+    )
+    if said or options.merge_engine not in ("first-row", "versioned", "aggregation"):
+        return options
+    given = {**options.given, "delete.behavior": "ignore"}
+    return dataclasses.replace(options, delete_behavior="ignore", given=given)
 
 
 def check_options_have_effect(options: TableOptions) -> None:
@@ -357,6 +614,12 @@ def check_options_have_effect(options: TableOptions) -> None:
         raise InvalidRequest(
             "option 'sequence.field.sort-order' = 'descending' has no effect without 'sequence.field'",
             place="option sequence.field.sort-order",
+            hint="name the columns that order the records in 'sequence.field'",
+        )
+    if options.sequence_auto_padding and not options.sequence_field:
+        raise InvalidRequest(
+            "option 'sequence.auto-padding' has no effect without 'sequence.field'",
+            place="option sequence.auto-padding",
             hint="name the columns that order the records in 'sequence.field'",
         )
     default = TableOptions()
@@ -423,11 +686,14 @@ PATTERNS: tuple[Pattern, ...] = tuple(
 
 # --- finding one
 
-WORKING: tuple[Option, ...] = tuple(
+_DECLARED: tuple[Option, ...] = tuple(
     dataclasses.replace(part.metadata["option"], attribute=part.name)
-    for part in dataclasses.fields(TableOptions)
+    for part in (*dataclasses.fields(ColumnOptions), *dataclasses.fields(TableOptions))
     if "option" in part.metadata
 )
+WORKING: tuple[Option, ...] = tuple(option for option in _DECLARED if "<" not in option.name)
+OF_COLUMNS: tuple[Option, ...] = tuple(option for option in _DECLARED if "<" in option.name)
+"""Families: `<column>` or `<columns>` in their names stands for column names."""
 OPTIONS: tuple[Option, ...] = (*WORKING, *DEFINITION, *NOT_YET)
 """Every option that has a name of its own."""
 
@@ -437,6 +703,7 @@ BY_SPELLING: Mapping[str, Option] = {spelling: option for option in OPTIONS for 
 def find_option(spelling: str) -> Option:
     """The declaration of an option, by any of its spellings; an unknown one is refused with the nearest name."""
     option = BY_SPELLING.get(spelling)
+    option = option or _option_of_columns(spelling)
     if option is not None:
         return option
     for pattern in PATTERNS:
@@ -450,12 +717,31 @@ def find_option(spelling: str) -> Option:
     )
 
 
+def _option_of_columns(spelling: str) -> Option | None:
+    """The option of one column, or of a sequence group, with the names filled in."""
+    for family in OF_COLUMNS:
+        for template in family.spellings:
+            start, several, end = re.split("<column(s?)>", template)
+            if not (spelling.startswith(start) and spelling.endswith(end) and len(spelling) > len(start + end)):
+                continue
+            written = spelling.removeprefix(start).removesuffix(end)
+            try:
+                columns = COLUMNS.parse(written) if several else (written,)
+            except ValueError as exc:
+                raise InvalidRequest(f"option {spelling!r}: {exc}", place=f"option {spelling}") from None
+            name = re.sub("<columns?>", lambda _: ",".join(columns), family.name)  # noqa: B023
+            return dataclasses.replace(family, name=name, aliases=(), columns=columns)
+    return None
+
+
 def nearest_name(spelling: str) -> str | None:
     """The known spelling that looks most like an unknown one."""
     candidates = list(BY_SPELLING)
     if spelling.startswith("fields.") and spelling.count(".") > 1:
         column = spelling.removeprefix("fields.").rpartition(".")[0]
-        candidates += [re.sub(r"<columns?>", lambda _: column, pattern.template) for pattern in PATTERNS]
+        templates = [template for family in OF_COLUMNS for template in family.spellings]
+        templates += [pattern.template for pattern in PATTERNS]
+        candidates += [re.sub(r"<columns?>", lambda _: column, template) for template in templates]
     near = difflib.get_close_matches(_plain(spelling), candidates, n=1, cutoff=0.7)
     return near[0] if near else None
 

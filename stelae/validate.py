@@ -142,7 +142,7 @@ def _holds_map(data_type: DataType) -> bool:
 
 
 def check_primary_key(schema: TableSchema) -> None:
-    """There is one; its columns exist, once each, are not nested and never null."""
+    """There is one; its columns exist, once each, are not nested, and not null unless the table allows it."""
     if not schema.primary_key:
         raise InvalidRequest(
             "the table has no primary key",
@@ -150,7 +150,7 @@ def check_primary_key(schema: TableSchema) -> None:
         )
     for column in columns_named(schema, schema.primary_key, "the primary key"):
         check_is_plain(column, "the primary key")
-        if column.type.nullable:
+        if column.type.nullable and not schema.options.primary_key_nullable:
             raise InvalidRequest(f"column {column.name!r} of the primary key is nullable", place=column.name)
 
 
@@ -162,6 +162,12 @@ def check_partition_keys(schema: TableSchema) -> None:
                 f"partition column {column.name!r} is not in the primary key, so a key could move between partitions",
                 place=column.name,
                 hint="add it to the primary key; updates across partitions are not supported",
+            )
+        if column.type.nullable:
+            raise InvalidRequest(
+                f"partition column {column.name!r} is nullable: 'primary-key.nullable' is for the other key columns",
+                place=column.name,
+                hint=f"declare {column.name!r} NOT NULL",
             )
     if set(schema.primary_key) == set(schema.partition_keys):
         raise InvalidRequest(

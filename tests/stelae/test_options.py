@@ -97,7 +97,7 @@ def test_a_pattern_is_refused_by_name(pattern: options.Pattern) -> None:
         "snapshot.num-retained.min",
         "sequence.auto-padding",
         "postpone.target-row-num-per-bucket",
-        "primary-key.nullable",
+        "upsert-key",
         "parquet.compression.codec.zstd.level",
         "metadata.iceberg.storage",
     ],
