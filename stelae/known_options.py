@@ -18,7 +18,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "Deletes",
-        "what a delete does is said by 'delete.behavior' and 'ignore-delete', of the table",
+        "use 'delete.behavior' or 'ignore-delete', which are of the table",
         """
         sink.ignore-delete=false
         """,

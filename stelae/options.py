@@ -124,11 +124,11 @@ def _shown(value: str | None) -> str:
 
 _MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS = {
-    **{word: _MS["ms"] for word in ("ms", "milli", "millis", "millisecond", "milliseconds")},
-    **{word: _MS["s"] for word in ("s", "sec", "second", "seconds")},
-    **{word: _MS["min"] for word in ("min", "m", "minute", "minutes")},
-    **{word: _MS["h"] for word in ("h", "hour", "hours")},
-    **{word: _MS["d"] for word in ("d", "day", "days")},
+    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), _MS["ms"]),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), _MS["s"]),
+    **dict.fromkeys(("min", "m", "minute", "minutes"), _MS["min"]),
+    **dict.fromkeys(("h", "hour", "hours"), _MS["h"]),
+    **dict.fromkeys(("d", "day", "days"), _MS["d"]),
 }
 """Milliseconds of a unit, in the spellings that Flink takes."""
 
@@ -404,8 +404,8 @@ class TableOptions:
         "table.merge-engine.versioned.ver-column",
         kind=COLUMN,
         default=None,
-        does="Of `versioned`, which needs it: the column with the version, INT, BIGINT, TIMESTAMP or TIMESTAMP_LTZ. The "
-        "later of two records with equal versions wins, and null is the least version.",
+        does="Of `versioned`, which needs it: the column with the version, INT, BIGINT, TIMESTAMP or TIMESTAMP_LTZ. "
+        "The later of two records with equal versions wins, and null is the least version.",
     )
     sequence_field: tuple[str, ...] = _option(
         "sequence.field",
@@ -456,9 +456,9 @@ class TableOptions:
         kind=_choice("allow", "ignore", "disable"),
         default=None,
         shown_default="the merge engine's own",
-        does="What -D does. `allow`: it removes the row; `first-row` and `versioned` refuse that. `ignore`: -D and -U are "
-        "dropped. `disable`: -D fails the build, and -U is dropped. By default the merge engine decides; but a table "
-        "whose engine is given as `table.merge-engine` = `first_row`, `versioned` or `aggregation`, and of which no "
+        does="What -D does. `allow`: it removes the row; `first-row` and `versioned` refuse that. `ignore`: -D and -U "
+        "are dropped. `disable`: -D fails the build, and -U is dropped. By default the merge engine decides; but a "
+        "table whose engine is given as `table.merge-engine` = `first_row`, `versioned` or `aggregation`, and of which no "
         "other option says what a delete does, has `ignore`, as it has in Fluss.",
     )
     aggregation_remove_record_on_delete: bool = _option(
@@ -737,8 +737,8 @@ def _option_of_columns(spelling: str) -> Option | None:
 def nearest_name(spelling: str) -> str | None:
     """The known spelling that looks most like an unknown one."""
     candidates = list(BY_SPELLING)
-    if spelling.startswith("fields.") and spelling.count(".") > 1:
-        column = spelling.removeprefix("fields.").rpartition(".")[0]
+    column = spelling.removeprefix("fields.").rpartition(".")[0] if spelling.startswith("fields.") else ""
+    if column:
         templates = [template for family in OF_COLUMNS for template in family.spellings]
         templates += [pattern.template for pattern in PATTERNS]
         candidates += [re.sub(r"<columns?>", lambda _: column, template) for template in templates]
