@@ -240,7 +240,7 @@ def _stored(column: Column, schema: TableSchema, sources: dict[str, str], hidden
         return f.lit(None).cast(column.type.spark()).alias(column.name)
     source = f.col(t.quote_name(sources[column.name]))
     value = _limited(source.cast(column.type.spark()), column.type, too_long)
-    if column.name in schema.primary_key:
+    if column.name in schema.primary_key and not column.type.nullable:
         null = _raise_for_row(f"null in primary-key column {column.name}", f.lit(""), schema, sources)
         value = f.coalesce(value, null.cast(column.type.spark()))
     elif not column.type.nullable:

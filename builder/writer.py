@@ -121,10 +121,10 @@ class _KeyComparison:
 
     def __init__(self, schema: TableSchema) -> None:
         self._codecs = {
-            # NaN equals NaN as a key, but not for Arrow: compare the encoded bytes.
+            # NaN equals NaN and null equals null as a key, but not for Arrow: compare the encoded bytes.
             index: KeyCodec([column])
             for index, column in enumerate(schema.key_columns)
-            if isinstance(column.type, t.Float | t.Double)
+            if isinstance(column.type, t.Float | t.Double) or column.type.nullable
         }
         self._count = len(schema.key_columns)
 
