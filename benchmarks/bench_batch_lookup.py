@@ -16,7 +16,7 @@ import orjson
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import LOOKUP, make_users, tablet_server
-from stelae.loading import latest_snapshot, open_snapshot
+from stelae.loading import open_snapshot
 
 BATCH = 1000
 
@@ -33,7 +33,7 @@ def main() -> None:
 def run(folder: Path, rows: int, rounds: int, seconds: int) -> None:
     warehouse = folder / "warehouse"
     table = make_users(warehouse, rows)
-    snapshot = latest_snapshot(table)
+    snapshot = table.snapshots.read()
     rng = random.Random(1)
     batches = [rng.sample(range(rows), BATCH) for _ in range(50)]
     bodies = [orjson.dumps({"keys": batch}) for batch in batches]

@@ -170,11 +170,11 @@ def serve_bare(warehouse: Path, keys: Path, one_write: bool) -> None:
     from service.options import DEFAULTS
     from service.protocol import OneWriteProtocol
     from service.server import uvicorn_config
-    from stelae.loading import latest_snapshot, open_snapshot
+    from stelae.loading import open_snapshot
 
     table = Warehouse(warehouse).table("shop.users")
     folder = Path(tempfile.mkdtemp(prefix="stelae-bench-"))
-    reader = open_snapshot(table, latest_snapshot(table), folder)
+    reader = open_snapshot(table, table.snapshots.read(), folder)
     finds = []
     for key in keys.read_text().split():
         encoded = reader.table.keys.encode((int(key),))

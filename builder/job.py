@@ -28,7 +28,7 @@ from builder.writer import REPORT_DDL, SLOT, BucketReport, WriteSpec
 from stelae import __version__
 from stelae import types as t
 from stelae.buckets import spark_bucket_expression
-from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.paths import PartitionValue, partition_folder
 from stelae.schema import TableSchema
@@ -188,12 +188,7 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     """The merged rows of a snapshot (default: the newest) with the table's columns. Tombstones are not rows."""
     target = warehouse.table(table)
     check_travels(target)
-    number = target.snapshots.latest_id() if snapshot is None else snapshot
-    if number is None:
-        raise NotFound(
-            f"table {target.name} has no snapshot yet", place=str(target.name), hint="build it: stelae build"
-        )
-    content = target.snapshots.read(number)
+    content = target.snapshots.read(snapshot)
     rows = stored_rows(spark, target, target.schema, content.partitions)
     return rows.where(~rows[HIDDEN]).drop(HIDDEN)
 

@@ -19,12 +19,18 @@ from functools import cached_property
 from typing import Literal
 
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.merging import MergeRules, merge_rules
 from stelae.paths import PartitionValue
 from stelae.schema import TableSchema
 from stelae.warehouse import Table
 
 Mode = Literal["merge", "overwrite"]
 MODES: tuple[Mode, ...] = ("merge", "overwrite")
+
+SLOT = "__stelae_slot"
+"""INT column: the slot that a row belongs to; the first column that the writer gets."""
+TASK = "__stelae_task"
+"""INT column: the task that writes the slot, where a task writes several."""
 
 MAX_PARTITIONS = 100_000
 """Partitions that one build may touch; each is a few values on the driver."""
@@ -83,9 +89,13 @@ class BuildPlan:
         }
 
     @property
-    def keeps_tombstones(self) -> bool:
-        """Deletes stay as hidden rows where a later record may be older than them: in tables with a sequence field."""
-        return bool(self.schema.options.sequence_field)
+    def task_columns(self) -> tuple[str, ...]:
+        """Columns that tell the task and slot of a record."""
+        return (SLOT,) if self.one_slot_a_task else (TASK, SLOT)
+
+    @cached_property
+    def rules(self) -> MergeRules:
+        return merge_rules(self.schema)
 
     @property
     def base_rows(self) -> int:
@@ -125,7 +135,7 @@ def plan_partitions(
     `counts` holds values, folder and input rows of each partition, sorted by folder; `parent` is None in overwrite
     mode.
     """
-    stored = {partition.values: partition for partition in parent.partitions} if parent else {}
+    stored = dict(parent.by_values) if parent else {}
     plans = []
     first_slot = 0
     for values, folder, rows in counts:

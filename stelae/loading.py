@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
-from stelae.errors import Unavailable
-from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
-from stelae.preparing import Preparation, fetch_file, prepare_tablets, prepare_tablets_apart
+from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.preparing import Preparation, prepare_tablets, prepare_tablets_apart
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.sst import BlockCache, Tablet
-from stelae.storage import Storage
 from stelae.values import value_codec
 from stelae.warehouse import Table
 
@@ -84,23 +81,6 @@ def open_snapshot(
     return SnapshotReader(reader, snapshot, partitions)
 
 
-def latest_snapshot(table: Table) -> Snapshot:
-    """The newest snapshot's manifest. A table that was never built is not there yet: Unavailable."""
-    number = table.snapshots.latest_id()
-    if number is None:
-        raise Unavailable(
-            f"table {table.name} has no snapshot yet",
-            place=str(table.name),
-            hint=f"build it: stelae build {table.name}",
-        )
-    return table.snapshots.read(number)
-
-
-def verify_file(storage: Storage, file: DataFile, scratch: Path) -> Path:
-    """A data file on this machine, with size and checksum as its manifest says."""
-    return fetch_file(storage, file, scratch)
-
-
 def _physical(table: Table, partition: PartitionFiles) -> tuple[object, ...]:
     return tuple(
         value_codec(column).from_json(value, column.name)
@@ -122,6 +102,3 @@ def _tablets_by_files(reader: SnapshotReader | None) -> dict[tuple[str, ...], Ta
             if tablet is not None:
                 tablets[_paths(bucket)] = tablet
     return tablets
-
-
-__all__: Sequence[str] = ["latest_snapshot", "open_snapshot", "verify_file"]

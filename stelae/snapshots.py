@@ -83,9 +83,17 @@ class TableSnapshots:
         """Whether anything was committed after this snapshot (None: anything at all). One small request."""
         return exists(self.storage, snapshot_path(FIRST_ID if snapshot_id is None else snapshot_id + 1))
 
-    def read(self, snapshot_id: int) -> Snapshot:
-        """A snapshot that is retained. NotFound when it never was or is expired."""
+    def read(self, snapshot_id: int | None = None) -> Snapshot:
+        """A snapshot that is retained, by default the newest. NotFound when it never was or is expired."""
         listing = self._listing()
+        if snapshot_id is None and not listing.latest:
+            raise NotFound(
+                f"table {self.table} has no snapshot yet",
+                place=self.table,
+                hint=f"build it: stelae build {self.table} INPUT",
+            )
+        if snapshot_id is None:
+            return self._load(listing.latest)
         if snapshot_id < listing.floor:
             raise NotFound(
                 f"snapshot {snapshot_id} of {self.table} is expired",

@@ -29,8 +29,9 @@ import pyarrow as pa
 from stelae.buckets import BucketFunction
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
-from stelae.loading import open_snapshot, verify_file
+from stelae.loading import open_snapshot
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.preparing import fetch_file
 from stelae.reader import JsonRow, SnapshotReader
 from stelae.rows import RowReader
 from stelae.sst import MIB, BlockCache, Tablet
@@ -152,7 +153,7 @@ class _Run:
         fetched.mkdir()
         try:
             check_size(self.table.storage, file)
-            local = verify_file(self.table.storage, file, fetched)
+            local = fetch_file(self.table.storage, file, fetched)
             content = _Content(self.table, partition.bucket_count, bucket.bucket, samples, self.random)
             for keys, rows in batches_of(local, scratch):
                 content.add(keys, rows)

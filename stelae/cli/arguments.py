@@ -10,7 +10,6 @@ import typer
 from stelae.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from stelae.manifest import Snapshot
     from stelae.warehouse import Table, Warehouse
 
 WAREHOUSE_VARIABLE = "STELAE_WAREHOUSE"
@@ -43,18 +42,6 @@ def open_warehouse(url: str) -> Warehouse:
 def open_table(warehouse: str, name: str) -> Table:
     """A table of the warehouse."""
     return open_warehouse(warehouse).table(name)
-
-
-def read_snapshot(table: Table, snapshot: int | None) -> Snapshot:
-    """A snapshot of the table, the newest unless given."""
-    found = table.snapshots.latest() if snapshot is None else table.snapshots.read(snapshot)
-    if found is None:
-        raise NotFound(
-            f"table {table.name} has no snapshot yet",
-            place=table.url,
-            hint=f"build it: stelae build {table.name} INPUT",
-        )
-    return found
 
 
 def parse_duration(text: str, place: str) -> float:

@@ -21,7 +21,6 @@ from stelae.cli.arguments import (
     TableArgument,
     open_table,
     parse_names,
-    read_snapshot,
 )
 from stelae.errors import InvalidRequest, Unavailable
 
@@ -55,6 +54,9 @@ def lookup(
         str | None,
         typer.Option("-w", "--warehouse", envvar=WAREHOUSE_VARIABLE, metavar="WAREHOUSE", help=WAREHOUSE_HELP),
     ] = None,
+    null: Annotated[
+        list[str] | None, typer.Option("--null", metavar="COLUMN", help="A key column that is null. Repeatable.")
+    ] = None,
     columns: Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Print these columns.")] = None,
     prefix: Annotated[bool, typer.Option("--prefix", help="All rows whose key starts with the given columns.")] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="Most rows of a prefix.")] = 100,
@@ -68,7 +70,7 @@ def lookup(
     wanted = parse_names(columns, "--columns")
     with ExitStack() as stack:
         source = _source(context, stack, table, url, warehouse, snapshot)
-        values = key_values(source.schema, key or [], prefix)
+        values = key_values(source.schema, key or [], null or [], prefix)
         if prefix:
             found = source.rows(values, wanted, limit)
         else:
@@ -112,11 +114,11 @@ class Source(Protocol):
     def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found: ...
 
 
-def key_values(schema: TableSchema, texts: Sequence[str], prefix: bool) -> dict[str, Any]:
-    """Physical values of a key from the texts of a command line."""
+def key_values(schema: TableSchema, texts: Sequence[str], nulls: Sequence[str], prefix: bool) -> dict[str, Any]:
+    """Physical values of a key from the texts of a command line, and from the names of the columns that are null."""
     from stelae.values import value_codec
 
-    pairs: dict[str, str] = {}
+    values: dict[str, Any] = {}
     holds_text = isinstance(schema.key_columns[0].type, t.String | t.Binary)  # A bare value may have an = in it.
     for text in texts:
         name, equals, value = text.partition("=")
@@ -124,20 +126,27 @@ def key_values(schema: TableSchema, texts: Sequence[str], prefix: bool) -> dict[
             name, value = schema.primary_key[0], text
         elif not equals:
             raise InvalidRequest(f"{text!r} is not column=value", place=text, hint=_key_hint(schema))
-        if name not in schema.primary_key:
-            known = "is not a column of the primary key" if name in schema.by_name else "is no column of the table"
-            raise InvalidRequest(f"{name!r} {known}", place=name, hint=_key_hint(schema))
-        if name in pairs:
-            raise InvalidRequest(f"{name!r} is given twice", place=name)
-        pairs[name] = value
-    missing = [name for name in schema.primary_key if name not in pairs]
+        _check_name(schema, name, values)
+        values[name] = value_codec(schema.by_name[name]).from_text(value, name)
+    for name in nulls:
+        _check_name(schema, name, values)
+        values[name] = value_codec(schema.by_name[name]).from_json(None, name)
+    missing = [name for name in schema.primary_key if name not in values]
     if missing and not prefix:
         raise InvalidRequest(
             f"the key lacks {', '.join(missing)}",
             place=", ".join(missing),
             hint=f"{_key_hint(schema)}; some of it: --prefix",
         )
-    return {name: value_codec(schema.by_name[name]).from_text(text, name) for name, text in pairs.items()}
+    return values
+
+
+def _check_name(schema: TableSchema, name: str, given: Mapping[str, Any]) -> None:
+    if name not in schema.primary_key:
+        known = "is not a column of the primary key" if name in schema.by_name else "is no column of the table"
+        raise InvalidRequest(f"{name!r} {known}", place=name, hint=_key_hint(schema))
+    if name in given:
+        raise InvalidRequest(f"{name!r} is given twice", place=name)
 
 
 def narrowed(table: Table, snapshot: Snapshot, key: Mapping[str, Any]) -> Snapshot:
@@ -174,7 +183,7 @@ class WarehouseSource:
     def __init__(self, stack: ExitStack, warehouse: str, table: str, snapshot: int | None) -> None:
         self._stack = stack
         self._table = open_table(warehouse, table)
-        self._snapshot = read_snapshot(self._table, snapshot)
+        self._snapshot = self._table.snapshots.read(snapshot)
         self.schema = self._table.schema
 
     def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:

@@ -16,7 +16,6 @@ from stelae.cli.arguments import (
     open_table,
     open_warehouse,
     parse_duration,
-    read_snapshot,
 )
 from stelae.errors import CorruptData
 
@@ -109,7 +108,7 @@ def verify(
     from stelae.verify import verify_snapshot
 
     found = open_table(warehouse, table)
-    wanted = read_snapshot(found, snapshot)
+    wanted = found.snapshots.read(snapshot)
     with screen.progress(f"verifying {found.name}") as update:
         report = verify_snapshot(found, wanted, listener=lambda now: update(now.bytes_done, now.bytes))
     if json:

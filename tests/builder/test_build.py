@@ -22,7 +22,7 @@ from stelae.buckets import BucketFunction
 from stelae.ddl import parse_create_table
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
-from stelae.loading import latest_snapshot, open_snapshot
+from stelae.loading import open_snapshot
 from stelae.warehouse import Table, Warehouse
 from tests.files import read_file
 
@@ -50,7 +50,7 @@ def files_on_disk(folder: Path) -> set[str]:
 
 
 def served(table: Table, folder: Path) -> list[dict[str, Any]]:
-    reader = open_snapshot(table, latest_snapshot(table), folder)
+    reader = open_snapshot(table, table.snapshots.read(), folder)
     return reader.prefix_lookup({}, reader.table.all_columns, limit=10_000).rows
 
 

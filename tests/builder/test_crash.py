@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder import build, read
-from stelae.loading import latest_snapshot, open_snapshot
+from stelae.loading import open_snapshot
 from stelae.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None
     assert committed == (phase == "none")
     expected = "new" if committed else "old"
     assert table.snapshots.latest_id() == (2 if committed else 1)
-    reader = open_snapshot(table, latest_snapshot(table), tmp_path / "serving")
+    reader = open_snapshot(table, table.snapshots.read(), tmp_path / "serving")
     assert reader.lookup((7,), reader.table.all_columns) == {"id": 7, "name": f"{expected}7"}
 
     left = {file.path for file in (*table.storage.list(), *table.storage.unfinished())} - old_files

@@ -14,7 +14,7 @@ import pytest
 
 from builder import build, read
 from stelae.errors import StelaeError
-from stelae.loading import latest_snapshot, open_snapshot
+from stelae.loading import open_snapshot
 from stelae.types import quote_name
 from stelae.warehouse import Table, Warehouse
 from tests.cases import Case, Record, load, loosened, python_rows
@@ -88,7 +88,7 @@ def frame_of(spark: SparkSession, table: Table, batch: list[Record], case: Case)
 
 def served_rows(table: Table, folder: Path) -> list[list[Any]]:
     """All rows of the newest snapshot in key order, as a case writes them."""
-    reader = open_snapshot(table, latest_snapshot(table), folder)
+    reader = open_snapshot(table, table.snapshots.read(), folder)
     page = reader.prefix_lookup({}, reader.table.all_columns, limit=1000)
     assert page.next_page_token is None
     by_key = {}

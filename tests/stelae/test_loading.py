@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import CorruptData, StelaeError, Unavailable
-from stelae.loading import latest_snapshot, open_snapshot
+from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
 from stelae.storage import MemoryStorage
 from stelae.warehouse import Table, Warehouse
@@ -35,18 +35,13 @@ def test_open_read_close(tmp_path: Path, kind: str) -> None:
     table = make_table(tmp_path, kind)
     commit_rows(table, ROWS)
     folder = tmp_path / "tablets"
-    reader = open_snapshot(table, latest_snapshot(table), folder)
+    reader = open_snapshot(table, table.snapshots.read(), folder)
     [place] = folder.iterdir()
     assert len(list(place.iterdir())) == 4  # a folder a bucket, no downloads
     assert [reader.lookup((i,), reader.table.all_columns) for i in range(101)] == [*ROWS, None]
     del reader
     gc.collect()
     assert list(place.iterdir()) == []
-
-
-def test_no_snapshot(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="no snapshot yet"):
-        latest_snapshot(make_table(tmp_path, "local"))
 
 
 def test_buckets_that_did_not_change_are_shared(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.loading import latest_snapshot, open_snapshot
+from stelae.loading import open_snapshot
 from stelae.reader import SnapshotReader
 from stelae.warehouse import Table, Warehouse
 from tests.tables import commit_rows
@@ -52,7 +52,7 @@ def _ordered(value: Any) -> Any:
 
 
 def open_reader(table: Table, folder: Path) -> SnapshotReader:
-    return open_snapshot(table, latest_snapshot(table), folder)
+    return open_snapshot(table, table.snapshots.read(), folder)
 
 
 prefixes = st.sampled_from(
