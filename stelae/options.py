@@ -458,8 +458,8 @@ class TableOptions:
         shown_default="the merge engine's own",
         does="What -D does. `allow`: it removes the row; `first-row` and `versioned` refuse that. `ignore`: -D and -U "
         "are dropped. `disable`: -D fails the build, and -U is dropped. By default the merge engine decides; but a "
-        "table whose engine is given as `table.merge-engine` = `first_row`, `versioned` or `aggregation`, and of which no "
-        "other option says what a delete does, has `ignore`, as it has in Fluss.",
+        "table whose engine is given as `table.merge-engine` = `first_row`, `versioned` or `aggregation`, and of which "
+        "no other option says what a delete does, has `ignore`, as it has in Fluss.",
     )
     aggregation_remove_record_on_delete: bool = _option(
         "aggregation.remove-record-on-delete",
