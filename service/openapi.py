@@ -165,7 +165,7 @@ def _lookup() -> Json:
         "LookupAnswer",
         summary="The row of one key",
         description="One query parameter for each column of the primary key. A key that is not there is an answer, "
-        "`found: false`; a table that is not there is an error.",
+        "`found: false`; a table that is not there is an error. A key with a null in it needs POST.",
         parameters=[
             {
                 "name": "key",
@@ -318,7 +318,8 @@ SCHEMAS: Mapping[str, Json] = {
         "properties": {
             "keys": {
                 "type": "array",
-                "description": "Each an object with all primary-key columns, or the bare value where it is one column.",
+                "description": "Each an object with all primary-key columns, or the bare value where it is one column. "
+                "Nullable columns may be null.",
                 "items": {},
             },
             "columns": {"type": ["array", "null"], "items": {"type": "string"}, "description": "All by default."},

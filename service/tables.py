@@ -54,10 +54,10 @@ class OpenSnapshot:
         """How every JSON answer ends."""
         self.missing = b'{"found":false,"row":null' + self.tail
         """The answer for a key that is not there."""
-        (name, codec), *others = reader.table.key_codecs
+        (name, from_text), *others = reader.table.key_texts
         self.one_key_column = None if others else name
         """The column of a key that is one column: the usual key, which has a shorter way."""
-        self.one_key_from_text = codec.from_text
+        self.one_key_from_text = from_text
 
 
 @dataclass(frozen=True, slots=True)

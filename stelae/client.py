@@ -174,7 +174,8 @@ class Client:
     ) -> Row | None:
         """The row of a key, None when there is none.
 
-        `key` maps every primary-key column to its value; a bare value will do where the key is one column. `columns`
+        `key` maps every primary-key column to its value; a bare value will do where the key is one column. The value of
+        a nullable column may be None. `columns`
         selects columns. `snapshot` asks for the row as it was in that snapshot, which the server must still have open.
         """
         name = str(TableName.parse(table))
@@ -601,6 +602,8 @@ def _to_python(name: str, data_type: Any) -> Callable[[Any], Any] | None:
 
 def lookup_url(table: str, key: Mapping[str, Any], columns: Sequence[str] | None) -> str | None:
     """Path and query of a point lookup; None where they can't say it, and a batch of one key can."""
+    if None in key.values():
+        return None
     pairs = {name: _query_text(value) for name, value in key.items()}
     if columns is not None:
         if wire.COLUMNS_PARAMETER in key or any("," in name for name in columns):

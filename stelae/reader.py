@@ -100,6 +100,10 @@ class TableReader:
             (c.name, value_codec(c)) for c in schema.primary_key_columns
         )
         """Name and codec of every primary-key column, as declared."""
+        self.key_texts: tuple[tuple[str, Callable[[str, str], Any]], ...] = tuple(
+            (name, _from_text(codec)) for name, codec in self.key_codecs
+        )
+        """The same for text: name and what reads it, which takes the text and the name."""
         self._by_name = dict(self.key_codecs)
         self._shapes: dict[tuple[str, ...], Shape] = {}
         position = {name: index for index, name in enumerate(schema.primary_key)}
@@ -125,7 +129,9 @@ class TableReader:
         return found
 
     def key_from_json(self, key: object) -> Key:
-        """A key from JSON: an object with every primary-key column, or the bare value where the key is one column."""
+        """A key from JSON: an object with every primary-key column, or the bare value where the key is one column. A
+        nullable column may be null, but not left out.
+        """
         if type(key) is dict:
             try:
                 values = [codec.from_json(key[name], name) for name, codec in self.key_codecs]
@@ -144,11 +150,11 @@ class TableReader:
         )
 
     def key_from_text(self, pairs: Mapping[str, str]) -> Key:
-        """A key from `column=value` texts, as in a URL or on a command line."""
+        """A key from `column=value` texts, as in a URL. They can't say null."""
         try:
-            values = [codec.from_text(pairs[name], name) for name, codec in self.key_codecs]
+            values = [read(pairs[name], name) for name, read in self.key_texts]
         except KeyError:
-            raise self._wrong_columns(pairs) from None
+            raise self._wrong_columns(pairs, of_text=True) from None
         if len(pairs) != len(values):
             raise self._wrong_columns(pairs)
         return tuple(values)
@@ -180,16 +186,15 @@ class TableReader:
         values.update(zip((c.name for c in schema.key_columns), key, strict=True))
         return tuple(values[name] for name in schema.primary_key)
 
-    def _wrong_columns(self, given: Mapping[str, object]) -> InvalidRequest:
+    def _wrong_columns(self, given: Mapping[str, object], *, of_text: bool = False) -> InvalidRequest:
         unknown = [name for name in given if name not in self._by_name]
         if unknown:
             return self._not_in_key(unknown)
         missing = [name for name in self.schema.primary_key if name not in given]
-        return InvalidRequest(
-            f"the key lacks {', '.join(missing)}",
-            place=", ".join(missing),
-            hint=f"the primary key is {', '.join(self.schema.primary_key)}; its first columns alone: prefix-lookup",
-        )
+        hint = f"the primary key is {', '.join(self.schema.primary_key)}; its first columns alone: prefix-lookup"
+        if of_text and any(self._by_name[name].type.nullable for name in missing):
+            hint += f"; {_NULL_HINT}"
+        return InvalidRequest(f"the key lacks {', '.join(missing)}", place=", ".join(missing), hint=hint)
 
     def _not_in_key(self, unknown: Sequence[str]) -> InvalidRequest:
         word = "unknown column" if unknown[0] not in self.schema.by_name else "not a primary-key column:"
@@ -198,6 +203,25 @@ class TableReader:
             place=unknown[0],
             hint=f"the primary key is {', '.join(self.schema.primary_key)}",
         )
+
+
+_NULL_HINT = "a null key column: POST the key as JSON, with null"
+
+
+def _from_text(codec: ValueCodec) -> Callable[[str, str], Any]:
+    """The conversion from text, with a hint for who wants to say null."""
+    if not codec.type.nullable:
+        return codec.from_text
+
+    def from_text(text: str, place: str) -> Any:
+        try:
+            return codec.from_text(text, place)
+        except InvalidRequest as exc:
+            if text.lower() not in ("", "null", "none"):
+                raise
+            raise InvalidRequest(exc.message, place=exc.place, hint=_NULL_HINT) from None
+
+    return from_text
 
 
 @dataclass(frozen=True, slots=True)

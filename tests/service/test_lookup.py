@@ -23,6 +23,10 @@ VISITS = """CREATE TABLE web.visits (
     dt DATE, url STRING, hits BIGINT, PRIMARY KEY (dt, url) NOT ENFORCED
 ) PARTITIONED BY (dt)"""
 ODD = "CREATE TABLE odd (`columns` STRING, v INT, PRIMARY KEY (`columns`) NOT ENFORCED)"
+STOCK = """CREATE TABLE shop.stock (
+    item INT, site STRING, pieces INT, PRIMARY KEY (item, site) NOT ENFORCED
+) WITH ('primary-key.nullable' = 'true')"""
+DEFAULTS = "CREATE TABLE shop.defaults (k INT PRIMARY KEY, v INT) WITH ('primary-key.nullable' = 'true')"
 ORDERS_LOOKUP = "/v1/tables/shop.orders/lookup"
 VISITS_LOOKUP = "/v1/tables/web.visits/lookup"
 
@@ -45,6 +49,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         [{"dt": f"2026-11-{day}", "url": f"/{i}", "hits": day * i} for day in (20, 21) for i in range(10)],
         buckets={("2026-11-20",): 1, ("2026-11-21",): 3},
     )
+    commit_rows(
+        warehouse.create_table(STOCK),
+        [{"item": i, "site": s, "pieces": n} for n, (i, s) in enumerate([(None, None), (None, "b"), (1, None)])],
+    )
+    commit_rows(warehouse.create_table(DEFAULTS), [{"k": None, "v": 0}, {"k": 1, "v": 1}])
     commit_rows(warehouse.create_table(ODD), [{"columns": "a,b", "v": 1}])
     warehouse.create_table(USERS.replace("shop.users", "shop.never_built"))
     with serving(warehouse, max_body_bytes=MAX_BODY, max_batch_keys=MAX_KEYS) as server:
@@ -126,6 +135,25 @@ def test_batches(server: Server) -> None:
     assert server.post(LOOKUP, {"keys": [], "columns": None}).json == {"rows": [], "snapshot": 1}
     hidden = {"keys": [{"user_id": 4, "order_id": o} for o in range(6)], "columns": ["order_id"]}
     assert server.post(ORDERS_LOOKUP, hidden).json["rows"] == [{"order_id": o} for o in range(4)] + [None] * 2
+
+
+def test_null_in_a_key(server: Server) -> None:
+    keys = [{"item": i, "site": s} for i in (None, 1) for s in (None, "b")]
+    rows = server.post("/v1/tables/shop.stock/lookup", {"keys": keys, "columns": ["pieces", "site"]}).json["rows"]
+    expected = [{"pieces": 0, "site": None}, {"pieces": 1, "site": "b"}, {"pieces": 2, "site": None}, None]
+    assert rows == expected
+    assert server.get("/v1/tables/shop.stock/lookup", item=1, site="null").json["found"] is False  # a text
+    answer = server.post("/v1/tables/shop.stock/prefix-lookup", {"prefix": {"item": None}, "columns": ["pieces"]})
+    assert answer.json["rows"] == [{"pieces": 0}, {"pieces": 1}]
+    defaults = "/v1/tables/shop.defaults/lookup"
+    assert server.post(defaults, {"keys": [None, {"k": None}, 1]}).json["rows"] == [
+        {"k": None, "v": 0}, {"k": None, "v": 0}, {"k": 1, "v": 1},
+    ]  # fmt: skip
+    assert server.get(defaults, k=1).json["row"] == {"k": 1, "v": 1}
+    for query in (b"", b"k=", b"k=null"):
+        problem = server.request("GET", defaults, query).problem
+        assert problem["place"] == "k"
+        assert "POST the key as JSON" in problem["hint"]
 
 
 def test_a_batch_of_several_chunks(tmp_path: Path) -> None:

@@ -276,6 +276,26 @@ def test_lookup_exits_with_1_when_there_is_no_row(stelae: Printed, folder: str, 
     assert stelae.json == {"found": False, "row": None, "snapshot": 1}
 
 
+def test_lookup_of_nulls(stelae: Printed, folder: str) -> None:
+    table = Warehouse(folder).create_table(
+        "CREATE TABLE t (a INT, b STRING, v INT, PRIMARY KEY (a, b) NOT ENFORCED) "
+        "WITH ('primary-key.nullable' = 'true', 'bucket' = '3')"
+    )
+    commit_rows(table, [{"a": a, "b": b, "v": v} for v, (a, b) in enumerate([(None, None), (None, "x"), (1, None)])])
+    for words, v in ((("--null", "a", "--null", "b"), 0), (("b=x", "--null", "a"), 1), (("a=1", "--null", "b"), 2)):
+        assert stelae("lookup", "t", *words, "-w", folder, "--json", "--columns", "v") == 0
+        assert stelae.json["row"] == {"v": v}
+    assert stelae("lookup", "t", "--null", "a", "--prefix", "-w", folder, "--json", "--columns", "v") == 0
+    assert stelae.json["rows"] == [{"v": 0}, {"v": 1}]
+    for words, told in (
+        (("a=1", "--null", "a", "--null", "b"), "'a' is given twice"),
+        (("a=1", "--null", "v"), "not a column of the primary key"),
+        (("--null", "a"), "the key lacks b"),
+    ):
+        assert stelae("lookup", "t", *words, "-w", folder) == 2
+        assert told in stelae.err
+
+
 def test_lookup_names_the_column_that_is_not_there(stelae: Printed, folder: str, users: Table) -> None:
     assert stelae("lookup", "shop.users", "user=7", "-w", folder) == 2
     assert "'user' is no column of the table" in stelae.err
@@ -332,6 +352,7 @@ def test_lookup_in_an_older_snapshot(stelae: Printed, folder: str, users: Table)
         (("shop.users", "7", "-w", "W", "--url", "http://127.0.0.1:1"), 2, "either --url or --warehouse"),
         (("shop.users", "-w", "W"), 2, "the key lacks user_id"),
         (("shop.users", "x", "-w", "W"), 2, "no BIGINT"),
+        (("shop.users", "--null", "user_id", "-w", "W"), 2, "user_id is null"),
         (("shop.users", "name=x", "-w", "W"), 2, "not a column of the primary key"),
         (("shop.users", "1", "2", "-w", "W"), 2, "not column=value"),
         (("shop.users", "user_id=1", "user_id=2", "-w", "W"), 2, "given twice"),

@@ -56,6 +56,9 @@ ORDERS = """
         region STRING, user_id BIGINT, placed TIMESTAMP(6), total DECIMAL(20, 4), open BOOLEAN,
         PRIMARY KEY (region, user_id, placed, open) NOT ENFORCED
     ) PARTITIONED BY (region) WITH ('bucket-key' = 'user_id', 'bucket' = '3')"""
+DEFAULTS = """
+    CREATE TABLE shop.defaults (day DATE, site STRING, v INT, PRIMARY KEY (day, site) NOT ENFORCED)
+    WITH ('primary-key.nullable' = 'true')"""
 
 ADA = {
     "user_id": 42,
@@ -96,6 +99,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     commit_rows(users, [ADA, EMPTY, *({"user_id": 1000 + i, "name": f"n{i}"} for i in range(50))])
     commit_rows(orders, [order(region, user, hour) for region in ("eu", "us") for user in (1, 2) for hour in range(6)])
     warehouse.create_table("CREATE TABLE shop.never_built (id INT, PRIMARY KEY (id) NOT ENFORCED)")
+    defaults = warehouse.create_table(DEFAULTS)
+    commit_rows(defaults, [{"day": None, "site": "a", "v": 1}, {"day": date(2026, 11, 20), "site": None, "v": 2}])
     options = ServerOptions(poll_interval_s=0.05, max_batch_keys=1000, max_page_rows=100)
     with running(options, warehouse) as url:
         yield Served(warehouse, url, users, orders)
@@ -144,6 +149,18 @@ def test_a_row_comes_back_as_it_was_stored(client: Client) -> None:
     assert found is not None
     assert {name: type(value) for name, value in found.items()} == {name: type(value) for name, value in ADA.items()}
     assert list(found) == list(ADA)
+
+
+def test_none_in_a_key(client: Client) -> None:
+    first, second = {"day": None, "site": "a", "v": 1}, {"day": date(2026, 11, 20), "site": None, "v": 2}
+    assert client.lookup("shop.defaults", {"day": None, "site": "a"}) == first
+    assert client.lookup("shop.defaults", {"day": None, "site": None}) is None
+    keys = pd.DataFrame({"day": [None, date(2026, 11, 20)], "site": ["a", None]})
+    assert client.lookup_many("shop.defaults", keys) == [first, second]
+    assert client.lookup_many("shop.defaults", pa.Table.from_pandas(keys)) == [first, second]
+    assert client.prefix_lookup("shop.defaults", {"day": None}).rows == [first]
+    with pytest.raises(InvalidRequest, match="user_id is null"):
+        client.lookup("shop.users", None)
 
 
 def test_nulls_come_back_as_none(client: Client) -> None:
@@ -464,6 +481,7 @@ def test_what_a_query_cannot_say_is_sent_as_a_body() -> None:
     )
     assert lookup_url("a.b", {"columns": 1}, ["x"]) is None
     assert lookup_url("a.b", {"k": 1}, ["x,y"]) is None
+    assert lookup_url("a.b", {"k": None, "b": 1}, None) is None
     assert lookup_url("a.b", {"k": "x" * 5000}, None) is None
     with Script(batch(1)) as script, Client(script.url) as client:
         assert client.lookup("t.t", 1, columns=["a,b"]) == {"id": 1, "v": "s1"}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.loading import open_snapshot
-from stelae.reader import SnapshotReader
+from stelae.reader import SnapshotReader, TableReader
 from stelae.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 
@@ -30,8 +30,17 @@ KEY = ("kind", "day", "name", "number")
 IN_ORDER = ("kind", "name", "number")
 """The key columns as they are sorted within a partition."""
 
+NULLABLE_EVENTS = EVENTS.replace("day INT", "day INT NOT NULL").replace(
+    "WITH (", "WITH ('primary-key.nullable' = 'true', "
+)
+"""The same with nulls in all key columns but the partition's."""
+
 names = st.sampled_from(["", "a", "a\0", "a\0b", "aa", "b", "ü", "\U0001f600"])
-keys = st.tuples(st.sampled_from(["x", "x\0", "y"]), st.integers(9, 11), names, st.integers(-2, 2))
+kinds = st.sampled_from(["x", "x\0", "y"])
+numbers = st.integers(-2, 2)
+days = st.integers(9, 11)
+keys = st.tuples(kinds, days, names, numbers)
+nullable_keys = st.tuples(st.none() | kinds, days, st.none() | names, st.none() | numbers)
 
 
 @dataclass
@@ -48,7 +57,9 @@ class Model:
 
 
 def _ordered(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else value
+    if value is None:
+        return (0,)
+    return (1, value.encode() if isinstance(value, str) else value)
 
 
 def open_reader(table: Table, folder: Path) -> SnapshotReader:
@@ -63,25 +74,37 @@ prefixes = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
+@dataclass
+class Story:
+    """What is written and what is asked. Values of None are deletes."""
+
+    sql: str
+    runs: list[dict[tuple[Any, ...], int | None]]
+    asked: list[tuple[Any, ...]]
+    shapes: list[tuple[tuple[str, ...], tuple[Any, ...], int]]
+
+
+def stories(sql: str, keys: st.SearchStrategy[tuple[Any, ...]]) -> st.SearchStrategy[Story]:
+    return st.builds(
+        Story,
+        st.just(sql),
+        st.lists(st.dictionaries(keys, st.none() | st.integers(0, 9), max_size=30), min_size=1, max_size=3),
+        st.lists(keys, max_size=20),
+        st.lists(st.tuples(prefixes, keys, st.integers(1, 40)), min_size=3, max_size=6),
+    )
+
+
+@settings(max_examples=60)
 @given(
-    runs=st.lists(st.dictionaries(keys, st.none() | st.integers(0, 9), max_size=30), min_size=1, max_size=3),
-    asked=st.lists(keys, max_size=20),
+    story=stories(EVENTS, keys) | stories(NULLABLE_EVENTS, nullable_keys),
     buckets=st.fixed_dictionaries({(day,): st.integers(1, 4) for day in (9, 10, 11)}),
     columns=st.permutations([*KEY, "v"]),
-    shapes=st.lists(st.tuples(prefixes, keys, st.integers(1, 40)), min_size=3, max_size=6),
 )
-def test_a_reader_is_a_dict(
-    runs: list[dict[tuple[Any, ...], int | None]],
-    asked: list[tuple[Any, ...]],
-    buckets: dict[tuple[int], int],
-    columns: Sequence[str],
-    shapes: list[tuple[tuple[str, ...], tuple[Any, ...], int]],
-) -> None:
-    """Values of None are deletes."""
+def test_a_reader_is_a_dict(story: Story, buckets: dict[tuple[int], int], columns: Sequence[str]) -> None:
+    runs, asked, shapes = story.runs, story.asked, story.shapes
     model = Model({})
     with tempfile.TemporaryDirectory() as folder:
-        table = Warehouse(Path(folder) / "w").create_table(EVENTS)
+        table = Warehouse(Path(folder) / "w").create_table(story.sql)
         snapshot = None
         for run in runs:
             model.rows.update(run)  # type: ignore[arg-type]
@@ -173,6 +196,34 @@ def test_what_is_no_prefix(tmp_path: Path, prefix: object, words: str) -> None:
     with pytest.raises(InvalidRequest) as error:
         orders(tmp_path).table.prefix_from_json(prefix)
     assert words in str(error.value)
+
+
+def test_a_null_is_a_key_like_another(tmp_path: Path) -> None:
+    table = Warehouse(tmp_path / "w").create_table(
+        "CREATE TABLE t (k INT, v STRING, PRIMARY KEY (k) NOT ENFORCED) WITH ('primary-key.nullable' = 'true')"
+    )
+    commit_rows(table, [{"k": None, "v": "none"}, {"k": 0, "v": "zero"}])
+    reader = open_reader(table, tmp_path / "tablets")
+    read, shape = reader.table, reader.table.all_columns
+    none = {"k": None, "v": "none"}
+    assert [reader.lookup(read.key_from_json(key), shape) for key in (None, {"k": None})] == [none, none]
+    assert reader.lookup_many([(None,), (0,), (1,)], shape) == [none, {"k": 0, "v": "zero"}, None]
+    assert reader.prefix_lookup(read.prefix_from_json({"k": None}), shape, 9).rows == [none]
+    assert [row["k"] for row in reader.prefix_lookup({}, shape, 9).rows if row] == [None, 0]
+    with pytest.raises(InvalidRequest, match="the key lacks k"):
+        read.key_from_json({})
+
+
+@pytest.mark.parametrize("pairs", [{}, {"k": ""}, {"k": "null"}, {"k": "None"}])
+def test_text_that_would_say_null_gets_a_hint(tmp_path: Path, pairs: dict[str, str]) -> None:
+    sql = "CREATE TABLE t (k INT, v STRING, PRIMARY KEY (k) NOT ENFORCED)"
+    warehouse = Warehouse(tmp_path / "w")
+    for name, options, is_told in (("a", "", False), ("b", " WITH ('primary-key.nullable' = 'true')", True)):
+        schema = warehouse.create_table(sql.replace("t (", f"{name} (") + options).schema
+        with pytest.raises(InvalidRequest) as caught:
+            TableReader(schema, {schema.id: schema}).key_from_text(pairs)
+        assert ("POST the key as JSON" in (caught.value.hint or "")) == is_told
+        assert caught.value.place == "k"
 
 
 @pytest.mark.parametrize("token", ["", "x", "WzFd", "\u00e4", "bnVsbA", "WyIiLCJ6eiJd", "WyIiLDFd"])
