@@ -80,8 +80,8 @@ class ServerOptions:
     )
     data_folder: Path | None = _option(  # noqa: RUF009
         None,
-        "Where open tablets have their folders. On the file system of a local warehouse files are linked, elsewhere "
-        "copied. Emptied at the end, and at the next start after a crash.",
+        "Where open tablets have their folders. On the file system of a local warehouse files are linked, unless they "
+        "are read-only; elsewhere they are copied. Emptied at the end, and at the next start after a crash.",
         shown="`.serving` in a local warehouse that can be written, else a temporary folder",
     )
     max_body_bytes: int = _option(

@@ -31,6 +31,7 @@ from service.asgi import App
 from service.options import ServerOptions
 from service.protocol import OneWriteProtocol
 from service.tables import State
+from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
 from stelae.warehouse import Warehouse
 
@@ -146,7 +147,7 @@ def _say_ready(app: TabletServer, listening: socket.socket, seconds: float) -> N
     served = [table for table in app.tables.values() if table.state is State.READY]
     totals = [table.serving.reader.snapshot.totals for table in served if table.serving]
     rows = sum(total.rows - total.hidden_rows for total in totals)
-    text = f"serving {len(served)} {'table' if len(served) == 1 else 'tables'}, {rows:,} rows"
+    text = f"serving {count_text(len(served), 'table')}, {count_text(rows, 'row')}"
     for state, what in ((State.EMPTY, "never built"), (State.FAILED, "not loadable, see the log")):
         others = [name for name, table in app.tables.items() if table.state is state]
         if others:

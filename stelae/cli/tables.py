@@ -10,12 +10,13 @@ import typer
 
 from stelae.cli import screen
 from stelae.cli.arguments import JsonOption, SnapshotOption, TableArgument, WarehouseOption, open_table, open_warehouse
-from stelae.errors import AlreadyExists, InvalidRequest, NotFound
+from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, problem
 
 if TYPE_CHECKING:
     from stelae.manifest import Snapshot
+    from stelae.names import TableName
     from stelae.schema import Column, TableSchema
-    from stelae.warehouse import Table
+    from stelae.warehouse import Table, Warehouse
 
 
 def register(app: typer.Typer) -> None:
@@ -48,19 +49,30 @@ def create(
 def tables(warehouse: WarehouseOption, json: JsonOption = False) -> None:
     """List the tables of a warehouse."""
     store = open_warehouse(warehouse)
-    found = [store.table(name) for name in store.tables()]
-    newest = [(table, table.snapshots.latest()) for table in found]
+    found = [_newest(store, name) for name in store.tables()]
     if json:
-        screen.show_json([{"table": str(table.name), "snapshot": _snapshot_json(latest)} for table, latest in newest])
-        return
-    if not newest:
+        screen.show_json([_table_json(name, newest) for name, newest in found])
+    elif not found:
         screen.note("no tables; create one: stelae create FILE")
-        return
-    screen.show_table(
-        ["table", "snapshot", "rows", "buckets", "size", "built"],
-        [_table_cells(table, latest) for table, latest in newest],
-        right=["snapshot", "rows", "buckets", "size"],
-    )
+    else:
+        screen.show_table(
+            ["table", "snapshot", "rows", "buckets", "size", "built"],
+            [_table_cells(name, newest) for name, newest in found],
+            right=["snapshot", "rows", "buckets", "size"],
+        )
+    errors = [newest for _, newest in found if isinstance(newest, CorruptData)]
+    for error in errors[:-1]:
+        screen.show_error(error)
+    if errors:
+        raise errors[-1]
+
+
+def _newest(store: Warehouse, name: TableName) -> tuple[TableName, Snapshot | CorruptData | None]:
+    """The newest snapshot of a table, or why it can't be read: one damaged table hides no other."""
+    try:
+        return name, store.table(name).snapshots.latest()
+    except CorruptData as exc:
+        return name, exc
 
 
 def describe(
@@ -142,11 +154,17 @@ def _read_sql(file: str) -> str:
         raise InvalidRequest(f"the file can't be read: {exc}", place=file) from exc
 
 
-def _table_cells(table: Table, snapshot: Snapshot | None) -> list[str]:
-    if snapshot is None:
-        return [str(table.name), "-", "-", "-", "-", "not yet"]
+def _table_json(name: TableName, newest: Snapshot | CorruptData | None) -> dict[str, Any]:
+    if isinstance(newest, CorruptData):
+        return {"table": str(name), "snapshot": None, "error": problem(newest)}
+    return {"table": str(name), "snapshot": _snapshot_json(newest)}
+
+
+def _table_cells(name: TableName, snapshot: Snapshot | CorruptData | None) -> list[str]:
+    if snapshot is None or isinstance(snapshot, CorruptData):
+        return [str(name), "-", "-", "-", "-", "not yet" if snapshot is None else "damaged"]
     return [
-        str(table.name),
+        str(name),
         str(snapshot.id),
         f"{snapshot.totals.visible_rows:,}",
         f"{_bucket_count(snapshot):,}",

@@ -349,6 +349,11 @@ def test_a_damaged_definition(users: Table, warehouse: Warehouse) -> None:
         assert server.get(LOOKUP, user_id=1).problem["status"] == 503
         told = server.get("/v1/tables/shop.users").json
         assert (told["state"], told["schema"], told["error"]["type"]) == ("FAILED", None, "corrupt-data")
+        listed = server.get("/v1/tables").json["tables"]
+        assert [(table["name"], table["schema"] is None) for table in listed] == [
+            ("default.other", False),
+            ("shop.users", True),
+        ]
         assert server.get("/readyz").status == 503
         schema.write_bytes(content)
         server.poll()

@@ -143,6 +143,26 @@ def test_tables_lists_all(stelae: Printed, folder: str, users: Table, orders: Ta
     assert stelae.json[2]["snapshot"]["hidden_rows"] == 1
 
 
+def test_tables_shows_what_is_damaged_beside_the_others(
+    stelae: Printed, folder: str, users: Table, orders: Table
+) -> None:
+    Warehouse(folder).create_table("CREATE TABLE bad (id INT, PRIMARY KEY (id) NOT ENFORCED)")
+    for path in ("default.db/bad/schema/schema-0.json", "shop.db/orders/snapshot/snapshot-1.json"):
+        file = Path(folder) / path
+        file.write_bytes(file.read_bytes()[:-9])
+    assert stelae("tables", "-w", folder) == 6
+    bad, orders_line, users_line = stelae.out.splitlines()[1:]
+    assert (bad.split()[0], bad.split()[-1]) == ("default.bad", "damaged")
+    assert (orders_line.split()[0], orders_line.split()[-1]) == ("shop.orders", "damaged")
+    assert users_line.split()[:4] == ["shop.users", "1", "20", "2"]
+    assert stelae.err.count("error: ") == 2
+    assert "bad/schema/schema-0.json" in stelae.err
+    assert "orders/snapshot/snapshot-1.json" in stelae.err
+    assert stelae("tables", "-w", folder, "--json") == 6
+    types = [table.get("error", {}).get("type") for table in stelae.json]
+    assert types == ["urn:stelae:problem:corrupt-data", "urn:stelae:problem:corrupt-data", None]
+
+
 def test_the_warehouse_may_stand_in_the_environment(
     stelae: Printed, folder: str, users: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -503,6 +503,17 @@ def test_an_unknown_column_makes_the_client_look_again() -> None:
         assert script.described == 2
 
 
+def test_a_table_without_a_readable_schema_is_listed() -> None:
+    bodies = [
+        {"name": "t.bad", "state": "FAILED", "schema": None, "snapshot": None, "rows": None},
+        {"name": "t.t", "state": "READY", "schema": schema_json(), "snapshot": 1, "rows": 1},
+    ]
+    with Script(Say(body={"tables": bodies})) as script, Client(script.url) as client:
+        bad, good = client.tables()
+    assert (bad.name, bad.schema, bad.snapshot, bad.rows) == ("t.bad", None, None, None)
+    assert good.schema is not None
+
+
 def test_a_column_that_no_schema_has_is_an_error() -> None:
     told = pytest.raises(Unavailable, match="does not fit the schema")
     with Script(found(id=1, nix=1)) as script, Client(script.url) as client, told:
