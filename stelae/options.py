@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stelae.aggregates import FUNCTIONS, find_function
+from stelae.aggregates import find_function
 from stelae.errors import InvalidRequest
 from stelae.known_options import NAMES, TEMPLATES
 
@@ -54,20 +54,28 @@ def _parse_boolean(text: str) -> bool:
         raise ValueError("expected true or false") from None
 
 
-def _parse_columns(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ValueError("expected column names, with commas between them")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"it names column {name!r} twice")
-    return names
+def _names(of: str) -> Kind:
+    """Names of columns, or of the fields of a ROW; none is the empty tuple."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(","))
+        if not all(names):
+            raise ValueError(f"expected {of} names, with commas between them")
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"it names {of} {name!r} twice")
+        return names
+
+    return Kind(f"{of} names with commas between them", parse, lambda value: ",".join(value) or "none")
 
 
-def _parse_column(text: str) -> str:
-    if not text or "," in text:
-        raise ValueError("expected one column name")
-    return text
+def _name(of: str) -> Kind:
+    def parse(text: str) -> str:
+        if not text or "," in text:
+            raise ValueError(f"expected one {of} name")
+        return text
+
+    return Kind(f"a {of} name", parse, _shown)
 
 
 def _parse_fraction(text: str) -> float:
@@ -92,7 +100,7 @@ def _whole_numbers(low: int, high: int | None = None, none: int | None = None) -
             raise ValueError(f"expected {limits}")
         return number
 
-    return Kind(f"number, {limits}", parse, lambda value: str(none if value is None else value))
+    return Kind(f"number, {limits}", parse, lambda value: _shown(none if value is None else value))
 
 
 def _choice(*values: str) -> Kind:
@@ -118,8 +126,8 @@ def _choices(*values: str) -> Kind:
     return Kind(f"{one.name}, or several with commas between them", parse, lambda value: ",".join(value) or "none")
 
 
-def _shown(value: str | None) -> str:
-    return "none" if value is None else value
+def _shown(value: str | int | None) -> str:
+    return "none" if value is None else str(value)
 
 
 _MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -169,16 +177,16 @@ def _plain(text: str) -> str:
 
 
 BOOLEAN = Kind("true, false", _parse_boolean, lambda value: str(value).lower())
-COLUMN = Kind("a column name", _parse_column, _shown)
-COLUMNS = Kind("column names with commas between them", _parse_columns, lambda value: ",".join(value) or "none")
+COLUMN = _name("column")
+COLUMNS = _names("column")
+FIELD = _name("field")
+FIELDS = _names("field")
 FRACTION = Kind("a fraction or a percentage", _parse_fraction, lambda value: "none" if value is None else repr(value))
 BUCKETS = _whole_numbers(1, MAX_BUCKETS, none=-1)
 MERGE_ENGINE = _choice("deduplicate", "first-row", "versioned", "partial-update", "aggregation")
 DURATION = Kind("a number and a unit: d, h, min, s or ms", _parse_duration_ms, _show_duration)
-FUNCTION = Kind(", ".join(function.name for function in FUNCTIONS), _parse_function, _shown)
+FUNCTION = Kind("a function of docs/merging.md", _parse_function, _shown)
 DELIMITER = Kind("any text but the empty one", _parse_delimiter, _shown, verbatim=True)
-FIELDS = Kind("field names with commas between them", _parse_columns, lambda value: ",".join(value) or "none")
-FIELD = Kind("a field name", _parse_column, _shown)
 _ORDER = _choice("ascending", "descending")
 SORT_ORDER = Kind(
     _ORDER.name,
@@ -737,11 +745,14 @@ def _option_of_columns(spelling: str) -> Option | None:
 def nearest_name(spelling: str) -> str | None:
     """The known spelling that looks most like an unknown one."""
     candidates = list(BY_SPELLING)
-    column = spelling.removeprefix("fields.").rpartition(".")[0] if spelling.startswith("fields.") else ""
-    if column:
+    words = spelling.split(".")
+    for end in range(max(2, len(words) - 3), len(words)):  # a column name may have dots
+        column = ".".join(words[1:end])
+        if words[0] != "fields" or not column:
+            break
         templates = [template for family in OF_COLUMNS for template in family.spellings]
-        templates += [pattern.template for pattern in PATTERNS]
-        candidates += [re.sub(r"<columns?>", lambda _: column, template) for template in templates]
+        templates += [pattern.template for pattern in PATTERNS if pattern.template.startswith("fields.")]
+        candidates += [re.sub(r"<columns?>", lambda _: column, template) for template in templates]  # noqa: B023
     near = difflib.get_close_matches(_plain(spelling), candidates, n=1, cutoff=0.7)
     return near[0] if near else None
 
@@ -754,12 +765,24 @@ _INTRODUCTION = """\
 <!-- Printed by `python -m stelae.options > docs/options.md`: change stelae/options.py, then print it again. -->
 
 Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'value')` in [CREATE TABLE](sql.md). Their
-names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. An
-unknown option is an error that suggests the nearest name. An option that is known but not applied by this version is an
-error too, and so is one that another option leaves without effect: nothing is ignored silently. "Can be altered" says
-what may change during the life of a table; there is no `ALTER TABLE` yet.
+names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. Values
+that are words are taken in any case, and with - or _. An unknown option is an error that suggests the nearest name. An
+option that is known but not applied by this version is an error too, and so is one that another option leaves without
+effect: nothing is ignored silently. "Can be altered" says what may change during the life of a table; there is no
+`ALTER TABLE` yet.
 
 ## Options that work
+
+| Option | Value | Default | Unit | Can be altered |
+| --- | --- | --- | --- | --- |
+"""
+
+_OF_COLUMNS = """\
+## Options of columns
+
+They say how the values of one column are merged; [merging.md](merging.md) shows them at work. `<column>` stands for the
+name of a column, dots included, and `<columns>` for one or several with commas between them. They are for columns
+outside of the primary key, and no other than the sequence group is for a sequence column.
 
 | Option | Value | Default | Unit | Can be altered |
 | --- | --- | --- | --- | --- |
@@ -776,9 +799,9 @@ names the option.
 def reference_page() -> str:
     """docs/options.md."""
     parts = [_INTRODUCTION + "\n".join(_table_row(option) for option in WORKING) + "\n"]
-    for option in WORKING:
-        also = f"Also spelled {', '.join(f'`{alias}`' for alias in option.aliases)}.\n\n" if option.aliases else ""
-        parts.append(f"### {option.name}\n\n{also}{option.consequence}\n")
+    parts += [_section(option) for option in WORKING]
+    parts.append(_OF_COLUMNS + "\n".join(_table_row(option) for option in OF_COLUMNS) + "\n")
+    parts += [_section(option) for option in OF_COLUMNS]
     parts.append("## Parts of the definition\n")
     parts.append("".join(f"- `{option.name}`: {option.consequence}\n" for option in DEFINITION))
     parts.append(_NOT_YET)
@@ -791,9 +814,16 @@ def reference_page() -> str:
     return "\n".join(parts)
 
 
+def _section(option: Option) -> str:
+    also = f"Also spelled {', '.join(f'`{alias}`' for alias in option.aliases)}.\n\n" if option.aliases else ""
+    title = f"`{option.name}`" if option in OF_COLUMNS else option.name
+    return f"### {title}\n\n{also}{option.consequence}\n"
+
+
 def _table_row(option: Option) -> str:
+    anchor = re.sub(r"[.<>,]", "", option.name)
     cells = (
-        f"[`{option.name}`](#{option.name.replace('.', '')})",
+        f"[`{option.name}`](#{anchor})",
         option.kind.name if option.kind else "",
         option.default,
         option.unit or "–",

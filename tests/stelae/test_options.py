@@ -7,6 +7,7 @@ Method: invariants over all declarations, tables of values, and the page on disk
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,19 @@ import pytest
 
 from stelae import options
 from stelae.errors import InvalidRequest
-from stelae.options import BY_SPELLING, DEFINITION, NOT_YET, OPTIONS, PATTERNS, WORKING, TableOptions, find_option
+from stelae.options import (
+    BY_SPELLING,
+    DEFINITION,
+    NOT_YET,
+    OF_COLUMNS,
+    OPTIONS,
+    PATTERNS,
+    WORKING,
+    ColumnOptions,
+    GroupOption,
+    TableOptions,
+    find_option,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -30,26 +43,31 @@ def refusal(raw: dict[str, str]) -> InvalidRequest:
 
 
 def test_no_spelling_is_declared_twice() -> None:
-    spellings = Counter(spelling for option in OPTIONS for spelling in option.spellings)
+    spellings = Counter(spelling for option in (*OPTIONS, *OF_COLUMNS) for spelling in option.spellings)
+    spellings.update(pattern.template for pattern in PATTERNS)
     assert [spelling for spelling, times in spellings.items() if times > 1] == []
-    assert len(BY_SPELLING) == len(spellings)
+    assert len(BY_SPELLING) == sum(len(option.spellings) for option in OPTIONS)
 
 
-def test_every_field_but_given_is_a_declaration() -> None:
-    attributes = [part.name for part in dataclasses.fields(TableOptions)]
-    assert [option.attribute for option in WORKING] == attributes[:-1]
-    assert attributes[-1] == "given"
+def test_every_field_is_a_declaration() -> None:
+    """But for what columns were given, and what was given at all."""
+    of_table = [part.name for part in dataclasses.fields(TableOptions)]
+    of_column = [part.name for part in dataclasses.fields(ColumnOptions)]
+    assert of_table[-2:] == ["column_options", "given"]
+    assert [option.attribute for option in OF_COLUMNS] == [*of_column, "sequence_groups"]
+    assert [option.attribute for option in WORKING] == [n for n in of_table[:-2] if n != "sequence_groups"]
 
 
-@pytest.mark.parametrize("option", WORKING, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", [*WORKING, *OF_COLUMNS], ids=lambda option: option.name)
 def test_every_default_is_the_value_of_its_text(option: options.Option) -> None:
     assert option.kind is not None
     assert option.consequence.endswith(".")
-    default = getattr(TableOptions(), option.attribute)
+    holder = TableOptions() if hasattr(TableOptions(), option.attribute) else ColumnOptions()
+    default = getattr(holder, option.attribute)
     shown = option.kind.show(default)
     if shown != "none" or option.name == "file.compression":
         assert option.parse(shown, option.name) == default
-    assert shown.split(":")[0] in (option.default, option.default.split(":")[0]) or option.default.startswith("the ")
+        assert shown in (option.default, option.default.split(":")[0])
 
 
 @pytest.mark.parametrize("option", NOT_YET, ids=lambda option: option.name)
@@ -75,12 +93,8 @@ def test_a_pattern_is_refused_by_name(pattern: options.Pattern) -> None:
     "name",
     [
         # one of each family, as documentation shows them
-        "fields.price.aggregate-function",
-        "fields.g_1,g_2.sequence-group",
-        "fields.tags.distinct",
-        "fields.default-aggregate-function",
-        "fields.v.agg",
-        "table.merge-engine.versioned.ver-column",
+        "fields.price.default-value",
+        "fields.price.stats-mode",
         "table.auto-increment.fields",
         "table.auto-increment.cache-size",
         "table.datalake.paimon.warehouse",
@@ -95,7 +109,7 @@ def test_a_pattern_is_refused_by_name(pattern: options.Pattern) -> None:
         "file-index.bloom-filter.columns",
         "num-sorted-run.compaction-trigger",
         "snapshot.num-retained.min",
-        "sequence.auto-padding",
+        "sequence.snapshot-ordering",
         "postpone.target-row-num-per-bucket",
         "upsert-key",
         "parquet.compression.codec.zstd.level",
@@ -122,6 +136,54 @@ def test_options_of_both_systems_are_known(name: str) -> None:
         ({}, "bucket_key", ()),
         ({}, "merge_engine", "deduplicate"),
         ({"table.merge-engine": "DEDUPLICATE"}, "merge_engine", "deduplicate"),
+        ({"merge-engine": "first-row"}, "merge_engine", "first-row"),
+        ({"table.merge-engine": "FIRST_ROW"}, "merge_engine", "first-row"),
+        ({"merge-engine": "partial_update"}, "merge_engine", "partial-update"),
+        ({"merge-engine": "Aggregation"}, "merge_engine", "aggregation"),
+        ({"merge-engine": "versioned"}, "merge_engine", "versioned"),
+        ({"merge-engine.versioned.ver-column": "ver"}, "version_column", "ver"),
+        ({"table.merge-engine.versioned.ver-column": "ver"}, "version_column", "ver"),
+        ({}, "version_column", None),
+        ({}, "delete_behavior", None),
+        ({"delete.behavior": "allow"}, "delete_behavior", "allow"),
+        ({"table.delete.behavior": "IGNORE"}, "delete_behavior", "ignore"),
+        ({"table.delete.behavior": "disable"}, "delete_behavior", "disable"),
+        ({"aggregation.remove-record-on-delete": "true"}, "aggregation_remove_record_on_delete", True),
+        ({"partial-update.remove-record-on-delete": "true"}, "partial_update_remove_record_on_delete", True),
+        ({"partial-update.remove-record-on-sequence-group": "g"}, "remove_record_on_sequence_group", ("g",)),
+        ({}, "remove_record_on_sequence_group", ()),
+        ({"fields.default-aggregate-function": "SUM"}, "default_aggregate_function", "sum"),
+        (
+            {"fields.default-aggregate-function": "last-value-ignore-nulls"},
+            "default_aggregate_function",
+            "last_non_null_value",
+        ),
+        ({}, "default_aggregate_function", None),
+        (
+            {"sequence.field": "s", "sequence.auto-padding": "row-kind-flag"},
+            "sequence_auto_padding",
+            ("row-kind-flag",),
+        ),
+        (
+            {"sequence.field": "s", "sequence.auto-padding": "SECOND_TO_MICRO, row-kind-flag,row-kind-flag"},
+            "sequence_auto_padding",
+            ("second-to-micro", "row-kind-flag"),
+        ),
+        ({}, "tombstone_time_retained_ms", None),
+        ({"tombstone.time-retained": "30 d"}, "tombstone_time_retained_ms", 2_592_000_000),
+        ({"tombstone.time-retained": "1day"}, "tombstone_time_retained_ms", 86_400_000),
+        ({"tombstone.time-retained": "12 H"}, "tombstone_time_retained_ms", 43_200_000),
+        ({"tombstone.time-retained": "90 min"}, "tombstone_time_retained_ms", 5_400_000),
+        ({"tombstone.time-retained": " 5s "}, "tombstone_time_retained_ms", 5_000),
+        ({"tombstone.time-retained": "500 ms"}, "tombstone_time_retained_ms", 500),
+        ({}, "sequence_groups", ()),
+        ({"fields.g.sequence-group": "a, b"}, "sequence_groups", (GroupOption(("g",), ("a", "b")),)),
+        (
+            {"fields.g_2, g_3.sequence-group": "c", "fields.x.y.sequence-group": "d"},
+            "sequence_groups",
+            (GroupOption(("g_2", "g_3"), ("c",)), GroupOption(("x.y",), ("d",))),
+        ),
+        ({}, "column_options", {}),
         ({"sequence.field": "ts,seq"}, "sequence_field", ("ts", "seq")),
         ({"sequence.field": "ts", "sequence.field.sort-order": "Descending"}, "sequence_descending", True),
         ({"sequence.field.sort-order": "ascending"}, "sequence_descending", False),
@@ -171,11 +233,37 @@ def test_a_value_is_typed(raw: dict[str, str], attribute: str, value: Any) -> No
         ("bucket-key", "", "expected column names"),
         ("bucket-key", "a,", "expected column names"),
         ("bucket-key", "a,a", "names column 'a' twice"),
-        ("merge-engine", "first-row", "this version does not apply it yet"),
-        ("merge-engine", "first_row", "this version does not apply it yet"),
-        ("merge-engine", "partial-update", "this version does not apply it yet"),
-        ("merge-engine", "aggregation", "this version does not apply it yet"),
-        ("table.merge-engine", "versioned", "this version does not apply it yet"),
+        ("merge-engine", "aggregate", "did you mean aggregation?"),
+        ("merge-engine", "none", "expected deduplicate or first-row"),
+        ("delete.behavior", "deny", "expected allow or ignore or disable"),
+        ("delete.behavior", "", "expected allow or ignore or disable"),
+        ("merge-engine.versioned.ver-column", "a,b", "expected one column name"),
+        ("aggregation.remove-record-on-delete", "yes", "expected true or false"),
+        ("partial-update.remove-record-on-sequence-group", "g,,h", "expected column names"),
+        ("fields.default-aggregate-function", "summ", "did you mean 'sum'?"),
+        ("sequence.auto-padding", "row-kind-flag", "has no effect without 'sequence.field'"),
+        ("sequence.auto-padding", "row-kind", "did you mean row-kind-flag?"),
+        ("sequence.auto-padding", "", "expected row-kind-flag or"),
+        ("tombstone.time-retained", "30", "expected a number and a unit"),
+        ("tombstone.time-retained", "d", "expected a number and a unit"),
+        ("tombstone.time-retained", "2 weeks", "expected a number and a unit"),
+        ("tombstone.time-retained", "-1 d", "expected a number and a unit"),
+        ("tombstone.time-retained", "1.5 d", "expected a number and a unit"),
+        ("tombstone.time-retained", "0 d", "expected more than nothing"),
+        ("fields.v.aggregate-function", "colect", "did you mean 'collect'?"),
+        ("fields.v.agg", "avg", "unknown aggregate function 'avg'"),
+        ("fields.v.agg", "", "unknown aggregate function ''"),
+        ("fields.v.ignore-retract", "1", "expected true or false"),
+        ("fields.v.list-agg-delimiter", "", "expected at least one character"),
+        ("fields.v.nested-key", "a,a", "names field 'a' twice"),
+        ("fields.v.nested-key-null-strategy", "skip", "expected merge or ignore or error"),
+        ("fields.v.nested-sequence-field", ",", "expected field names"),
+        ("fields.v.count-limit", "0", "expected 1 to 2147483647"),
+        ("fields.v.ts-field", "a,b", "expected one field name"),
+        ("fields.g.sequence-group", "", "expected column names"),
+        ("fields.g.sequence-group", "a,a", "names column 'a' twice"),
+        ("fields.v.default-value", "7", "no default values"),
+        ("full-compaction.delta-commits", "5", "nothing compacts in the background"),
         ("merge-engine", "deduplicates", "did you mean deduplicate?"),
         ("merge-engine", "magic", "expected deduplicate"),
         ("sequence.field.sort-order", "down", "expected ascending or descending"),
@@ -190,7 +278,7 @@ def test_a_value_is_typed(raw: dict[str, str], attribute: str, value: Any) -> No
         ("file.compression", "gzip", "expected lz4 or zstd or none"),
         ("changelog-producer", "lookup", "no changelog is written yet"),
         ("snapshot.num-retained.max", "5", "use 'snapshot.num-retained'"),
-        ("table.delete.behavior", "ignore", "'ignore-delete'"),
+        ("sink.ignore-delete", "true", "'ignore-delete'"),
         ("connector", "kafka", "one of Stelae's own"),
         ("primary-key", "a", "a part of the table's definition"),
     ],
@@ -226,6 +314,90 @@ def test_a_value_that_is_not_text_is_refused() -> None:
     assert "is not text" in refusal({"bucket": 4}).message  # type: ignore[dict-item]
 
 
+# --- options of columns
+
+
+@pytest.mark.parametrize(
+    ("raw", "columns"),
+    [
+        ({"fields.v.aggregate-function": "sum"}, {"v": {"aggregate_function": "sum"}}),
+        ({"fields.v.agg": "STRING-AGG"}, {"v": {"aggregate_function": "listagg"}}),
+        ({"fields.v.agg": "first_not_null_value"}, {"v": {"aggregate_function": "first_non_null_value"}}),
+        ({"fields.v.ignore-retract": "true"}, {"v": {"ignore_retract": True}}),
+        ({"fields.v.distinct": "TRUE"}, {"v": {"distinct": True}}),
+        ({"fields.v.list-agg-delimiter": " ; "}, {"v": {"delimiter": " ; "}}),
+        ({"fields.v.listagg.delimiter": "|"}, {"v": {"delimiter": "|"}}),
+        ({"fields.v.string_agg.delimiter": " "}, {"v": {"delimiter": " "}}),
+        ({"fields.v.nested-key": "a, b"}, {"v": {"nested_key": ("a", "b")}}),
+        ({"fields.v.nested-key-null-strategy": "Ignore"}, {"v": {"nested_key_null_strategy": "ignore"}}),
+        ({"fields.v.nested-sequence-field": "s"}, {"v": {"nested_sequence_field": ("s",)}}),
+        ({"fields.v.count-limit": "3"}, {"v": {"count_limit": 3}}),
+        ({"fields.v.ts-field": "ts"}, {"v": {"ts_field": "ts"}}),
+        ({"fields.v.distinct": "false"}, {"v": {}}),
+        # names of columns may be anything
+        (
+            {"fields.a.b.agg": "max", "fields.a.agg": "min"},
+            {"a.b": {"aggregate_function": "max"}, "a": {"aggregate_function": "min"}},
+        ),
+        ({"fields.agg.agg": "max"}, {"agg": {"aggregate_function": "max"}}),
+        ({"fields.x.listagg.agg": "max"}, {"x.listagg": {"aggregate_function": "max"}}),
+        ({"fields.a,b.agg": "max"}, {"a,b": {"aggregate_function": "max"}}),
+        (
+            {"fields.default-aggregate-function.agg": "max"},
+            {"default-aggregate-function": {"aggregate_function": "max"}},
+        ),
+        ({"fields.größe in m².agg": "max"}, {"größe in m²": {"aggregate_function": "max"}}),
+    ],
+)
+def test_an_option_of_a_column_is_typed(raw: dict[str, str], columns: dict[str, dict[str, Any]]) -> None:
+    parsed = TableOptions.parse(raw)
+    assert parsed.column_options == {name: ColumnOptions(**each) for name, each in columns.items()}
+    assert TableOptions.parse(parsed.given) == parsed
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_two_spellings_of_one_option_of_a_column_are_refused() -> None:
+    error = refusal({"fields.v.listagg.delimiter": ";", "fields.v.string_agg.delimiter": ";"})
+    assert "option 'fields.v.list-agg-delimiter' is given twice" in error.message
+    assert "given twice" in refusal({"fields.v.agg": "sum", "fields.v.aggregate-function": "sum"}).message
+    assert "given twice" in refusal({"fields.a,b.sequence-group": "c", "fields.a, b.sequence-group": "d"}).message
+
+
+def test_a_sequence_group_names_a_column_once() -> None:
+    error = refusal({"fields.g,g.sequence-group": "a"})
+    assert "names column 'g' twice" in error.message
+    assert error.place == "option fields.g,g.sequence-group"
+
+
+# --- deletes, as Fluss and Paimon take them by default
+
+
+@pytest.mark.parametrize(
+    ("raw", "behavior"),
+    [
+        ({"table.merge-engine": "first_row"}, "ignore"),
+        ({"table.merge-engine": "versioned"}, "ignore"),
+        ({"table.merge-engine": "aggregation"}, "ignore"),
+        ({"table.merge-engine": "deduplicate"}, None),
+        ({"table.merge-engine": "partial_update"}, None),
+        ({"merge-engine": "first_row"}, None),
+        ({"merge-engine": "versioned"}, None),
+        ({"merge-engine": "aggregation"}, None),
+        ({"table.merge-engine": "aggregation", "table.delete.behavior": "allow"}, "allow"),
+        ({"table.merge-engine": "first_row", "delete.behavior": "disable"}, "disable"),
+        ({"table.merge-engine": "first_row", "ignore-delete": "true"}, None),
+        ({"table.merge-engine": "aggregation", "aggregation.remove-record-on-delete": "true"}, None),
+        ({"table.merge-engine": "aggregation", "fields.v.ignore-retract": "true"}, None),
+        ({"table.merge-engine": "aggregation", "fields.v.ignore-retract": "false"}, "ignore"),
+    ],
+)
+def test_what_deletes_do_by_default_depends_on_the_spelling(raw: dict[str, str], behavior: str | None) -> None:
+    parsed = TableOptions.parse(raw)
+    assert parsed.delete_behavior == behavior
+    assert parsed.given.get("delete.behavior", "").lower() == (behavior or "")
+    assert TableOptions.parse(parsed.given) == parsed
+
+
 # --- unknown names
 
 
@@ -241,8 +413,13 @@ def test_a_value_that_is_not_text_is_refused() -> None:
         ("snapshot.num-retain", "snapshot.num-retained"),
         ("file-compression", "file.compression"),
         ("changelog-produser", "changelog-producer"),
-        ("fields.price.agregate-function", "fields.price.aggregate-function"),
         ("fields.a.b.ignore-retracts", "fields.a.b.ignore-retract"),
+        ("fields.price.agregate-function", "fields.price.aggregate-function"),
+        ("fields.a.listagg.delimeter", "fields.a.listagg.delimiter"),
+        ("fields.a,b.sequence-groups", "fields.a,b.sequence-group"),
+        ("fields.default-agregate-function", "fields.default-aggregate-function"),
+        ("table.merge-engine.versioned.column", "table.merge-engine.versioned.ver-column"),
+        ("tombstone.retained", "tombstone.time-retained"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
@@ -251,7 +428,7 @@ def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
     assert error.hint == f"did you mean {near!r}?"
 
 
-@pytest.mark.parametrize("name", ["", "xyz", "zzzzzzzzzz", "my.own.property"])
+@pytest.mark.parametrize("name", ["", "xyz", "zzzzzzzzzz", "my.own.property", "fields..zz"])
 def test_a_name_like_nothing_suggests_the_page(name: str) -> None:
     assert refusal({name: "1"}).hint == "docs/options.md lists the options"
 
@@ -266,5 +443,6 @@ def test_the_page_on_disk_is_the_one_that_is_printed() -> None:
 
 def test_the_page_names_every_option() -> None:
     page = options.reference_page()
-    for name in (*BY_SPELLING, *(option.name for option in DEFINITION), *(pattern.template for pattern in PATTERNS)):
+    families = [spelling for option in OF_COLUMNS for spelling in option.spellings]
+    for name in (*BY_SPELLING, *families, *(o.name for o in DEFINITION), *(p.template for p in PATTERNS)):
         assert f"`{name}`" in page
