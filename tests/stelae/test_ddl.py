@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stelae import types
+from stelae import aggregates, types
+from stelae.aggregates import find_function
 from stelae.ddl import parse_create_table
 from stelae.errors import InvalidRequest
 from stelae.names import TableName
@@ -37,7 +38,13 @@ def cases(name: str) -> Any:
 
 ACCEPTED = cases("accepted.yaml")
 REFUSED = cases("refused.yaml")
+MERGING = cases("merging.yaml")
+FUNCTIONS = cases("functions.yaml")
 COLUMNS = "a INT, b STRING, PRIMARY KEY (a)"
+
+
+def shown(options: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in options.items())[:100]
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=lambda case: case["name"])
@@ -157,3 +164,58 @@ def test_a_schema_is_read_without_loading_sqlglot() -> None:
     check = "import sys, stelae.schema, stelae.ddl, stelae.validate; print('sqlglot' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+# --- how records become rows
+
+
+def merging_table(columns: str, options: dict[str, str]) -> TableSchema:
+    written = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    return parse_create_table(f"CREATE TABLE t ({columns}) WITH ({written})")[1]
+
+
+@pytest.mark.parametrize("given", MERGING["accepted"], ids=shown)
+def test_options_of_merging_are_taken(given: dict[str, str]) -> None:
+    schema = merging_table(MERGING["columns"], given)
+    assert TableSchema.decode(json.loads(json.dumps(schema.encode()))) == schema
+    assert pickle.loads(pickle.dumps(schema)) == schema
+    check_table(schema)
+
+
+@pytest.mark.parametrize("case", MERGING["refused"], ids=lambda case: shown(case["options"]))
+def test_options_of_merging_are_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        merging_table(MERGING["columns"], case["options"])
+    error = refused.value
+    assert case["says"] in error.message
+    assert error.hint
+    if "place" in case:
+        assert error.place == case["place"]
+    assert case.get("hint", "") in error.hint
+
+
+@pytest.mark.parametrize("name", FUNCTIONS["functions"])
+@pytest.mark.parametrize("in_group", [False, True], ids=["aggregation", "sequence group"])
+def test_a_function_takes_its_types_and_no_other(name: str, in_group: bool) -> None:
+    takes = FUNCTIONS["functions"][name]
+    options = {"merge-engine": "partial-update", "fields.g.sequence-group": "v"} if in_group else {}
+    options = {"merge-engine": "aggregation", **options, "fields.v.agg": name, **FUNCTIONS["needs"].get(name, {})}
+    for spelled in FUNCTIONS["types"]:
+        columns = f"k INT PRIMARY KEY NOT ENFORCED, v {spelled}, g INT"
+        if takes == "all" or spelled in takes:
+            merging_table(columns, options)
+            continue
+        with pytest.raises(InvalidRequest) as refused:
+            merging_table(columns, options)
+        assert (
+            refused.value.message == f"function {find_function(name, '').name!r} of column 'v' does not take {spelled}"
+        )
+        assert refused.value.place == "option fields.v.aggregate-function"
+
+
+def test_every_function_has_its_types_in_the_table() -> None:
+    assert set(FUNCTIONS["functions"]) >= {function.name for function in aggregates.FUNCTIONS}
+    unknown = [
+        types for types in FUNCTIONS["functions"].values() if types != "all" and set(types) - set(FUNCTIONS["types"])
+    ]
+    assert unknown == []
