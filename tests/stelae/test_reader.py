@@ -107,7 +107,7 @@ def test_a_reader_is_a_dict(story: Story, buckets: dict[tuple[int], int], column
         table = Warehouse(Path(folder) / "w").create_table(story.sql)
         snapshot = None
         for run in runs:
-            model.rows.update(run)  # type: ignore[arg-type]
+            model.rows.update(run)
             snapshot = commit_rows(
                 table,
                 [dict(zip((*KEY, "v"), (*key, v), strict=True)) for key, v in run.items() if v is not None],
