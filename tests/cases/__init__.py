@@ -1,14 +1,18 @@
 """Cases as data: merge semantics that a reviewer reads without reading code.
 
-`load` gives the cases of a file. The runners turn values as YAML has them (DECIMAL and timestamps as text, BINARY as
-`0x...`, ROW as a list of its fields) into Python values and back, by the column's type.
+`load` gives the cases of a file; README.md says what a case may have. The runners turn
+values as YAML has them (DECIMAL and timestamps as text, BINARY as `0x...`, ROW as a list of its fields, a bitmap as the
+list of its numbers) into Python values by the column's type.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import datetime as dt
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,8 @@ from stelae.values import value_codec
 
 Record = list[Any]
 """Row kind, then the values in schema order, as YAML has them."""
+
+FILES = ("deduplicate", "first_row", "versioned", "partial_update", "aggregation", "fluss")
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,25 @@ class Case:
     options: dict[str, str]
     batches: list[list[Record]]
     rows: list[list[Any]] | None = None
+    alternative_rows: list[list[Any]] | None = None
+    """Acceptable as well."""
     error: str | None = None
-    message: str = ""
+    message: tuple[str, ...] = ()
+    """Parts of the error's text."""
     loose_input: bool = False
     """Input values may have more fractional digits or be longer than their column allows."""
+    input_types: Mapping[str, str] = field(default_factory=dict)
+    """Columns whose input has another type than the table, as SQL."""
+    encode: Mapping[str, str] = field(default_factory=dict)
+    """Columns that hold bitmaps or sketches, and which: rbm32, rbm64, hll_sketch, theta_sketch."""
+    unordered_columns: tuple[str, ...] = ()
+    approx_columns: tuple[str, ...] = ()
+    add_columns: Mapping[int, list[dict[str, str]]] = field(default_factory=dict)
+    """Columns that the table gets before the batch of that index."""
+
+    @property
+    def rejected_at_create(self) -> bool:
+        return self.error == "rejected at create"
 
     def sql(self, table: str) -> str:
         columns = ", ".join(f"{t.quote_name(c['name'])} {c['type']}" for c in self.columns)
@@ -51,21 +72,33 @@ class Case:
 def load(name: str) -> list[Case]:
     """The cases of `tests/cases/<name>.yaml`."""
     raw = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
-    return [
-        Case(
-            name=case["name"],
-            columns=case["schema"],
-            primary_key=case["primary_key"],
-            partition_by=case.get("partition_by", []),
-            options={key: str(value) for key, value in case["options"].items()},
-            batches=case["batches"] or [],
-            rows=case.get("rows"),
-            error=case.get("error"),
-            message=case.get("message", ""),
-            loose_input=case.get("loose_input", False),
+    cases = []
+    for case in raw:
+        message = case.get("message", ())
+        cases.append(
+            Case(
+                name=case["name"],
+                columns=case["schema"],
+                primary_key=case["primary_key"],
+                partition_by=case.get("partition_by", []),
+                options={key: str(value) for key, value in case["options"].items()},
+                batches=case.get("batches") or [],
+                rows=case.get("rows"),
+                alternative_rows=case.get("alternative_rows"),
+                error=case.get("error"),
+                message=(message,) if isinstance(message, str) else tuple(message),
+                loose_input=case.get("loose_input", False),
+                input_types=case.get("input_types", {}),
+                encode=case.get("encode", {}),
+                unordered_columns=tuple(case.get("unordered_columns", ())),
+                approx_columns=tuple(case.get("approx_columns", ())),
+                add_columns=case.get("add_columns", {}),
+            )
         )
-        for case in raw
-    ]
+    return cases
+
+
+# --- values
 
 
 def to_python(data_type: t.DataType, value: Any) -> Any:
@@ -109,3 +142,65 @@ def loosened(data_type: t.DataType) -> t.DataType:
             return dataclasses.replace(data_type, fields=tuple(t.Field(f.name, loosened(f.type)) for f in fields))
         case _:
             return data_type
+
+
+# --- comparing
+
+
+def expected_rows(case: Case, types: Sequence[t.DataType], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Rows of a case as `comparable` values, in any order of rows."""
+    names = [column["name"] for column in (*case.columns, *(c for added in case.add_columns.values() for c in added))]
+    return sorted(
+        (
+            [
+                comparable(case, name, of, numbers_of(value) if name in case.encode else to_python(of, value))
+                for name, of, value in zip(names, types, row, strict=True)
+            ]
+            for row in rows
+        ),
+        key=repr,
+    )
+
+
+def numbers_of(value: list[int] | None) -> frozenset[int] | None:
+    """What a bitmap or sketch holds, as a case writes it."""
+    return None if value is None else frozenset(value)
+
+
+def comparable(case: Case, column: str, data_type: t.DataType, value: Any) -> Any:
+    """A Python value in the form in which two of them are compared; lists show well when they differ."""
+    if value is None:
+        return None
+    if column in case.encode:
+        return sorted(value)
+    if column in case.unordered_columns and isinstance(value, list):
+        value = sorted(value, key=repr)
+    plain = plain_value(data_type, value)
+    if column in case.approx_columns:
+        return round(plain, 3) + 0.0
+    return plain
+
+
+def plain_value(data_type: t.DataType, value: Any) -> Any:
+    """The same value for every library that gives it: ROW as a list, MAP as sorted pairs, NaN as text."""
+    match data_type, value:
+        case _, None:
+            return None
+        case t.Array(element=element), _:
+            return [plain_value(element, item) for item in value]
+        case t.Map(key=key, value=of), _:
+            pairs = value.items() if isinstance(value, Mapping) else value
+            return sorted(([plain_value(key, k), plain_value(of, v)] for k, v in pairs), key=repr)
+        case t.Row(fields=fields), _:
+            cells = [value[f.name] for f in fields] if isinstance(value, Mapping) else value
+            return [plain_value(f.type, cell) for f, cell in zip(fields, cells, strict=True)]
+        case ((t.Float() | t.Double()), _):
+            return "NaN" if math.isnan(value) else value
+        case t.Decimal(scale=scale), Decimal():
+            return str(value.quantize(Decimal(1).scaleb(-scale)))
+        case t.TimestampLtz(), dt.datetime():
+            return value.astimezone(dt.UTC).isoformat()
+        case ((t.Timestamp() | t.Date() | t.Time()), _):
+            return value.isoformat()
+        case _:
+            return value
