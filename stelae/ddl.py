@@ -1,8 +1,9 @@
-"""Table definitions from SQL.
+"""Table definitions, and changes of them, from SQL.
 
     CREATE TABLE ... ──dialect.py──▶ sqlglot's tree ──this module──▶ TableSchema ──validate.py──▶ checked
+    ALTER TABLE ...                                                  AlterTable ──evolution.py──▶ TableSchema
 
-The statement is written as for Paimon or Fluss, in Flink SQL or Spark SQL; docs/sql.md says what is taken. Nothing of
+A statement is written as for Paimon or Fluss, in Flink SQL or Spark SQL; docs/sql.md says what is taken. Nothing of
 it is dropped: what the schema cannot hold is refused.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stelae import types
 from stelae.errors import InvalidRequest
+from stelae.evolution import AlterTable, NewColumn
 from stelae.names import DEFAULT_DATABASE, TableName
 from stelae.options import PARTITION, PRIMARY_KEY, TableOptions, find_option
 from stelae.schema import Column, TableSchema
@@ -30,10 +32,29 @@ def parse_create_table(sql: str) -> tuple[TableName, TableSchema, bool]:
     """Name, checked schema (id 0, columns 0..n-1) and IF NOT EXISTS of the one CREATE TABLE in `sql`."""
     from stelae import dialect  # takes a third of a second: see there
 
-    create = dialect.parse(sql)
-    table = create.this.this
-    name = TableName(table.db or DEFAULT_DATABASE, table.name)
-    return name, _schema(create), bool(create.args["exists"])
+    create = dialect.parse_create(sql)
+    return _table_name(create.this.this), _schema(create), bool(create.args["exists"])
+
+
+def parse_alter_table(sql: str) -> AlterTable:
+    """What the one ALTER TABLE in `sql` asks for. `evolve` says whether the table can have it."""
+    from stelae import dialect
+
+    alter = dialect.parse_alter(sql)
+    actions = alter.args["actions"]
+    columns = [action for action in actions if action.key == "columndef"]
+    properties = [(action.name, action.args["value"].name) for action in actions if action.key == "property"]
+    return AlterTable(
+        name=_table_name(alter.this),
+        columns=tuple(NewColumn(each.name, each.type, each.comment) for each in (_column(0, c, ()) for c in columns)),
+        options=_each_once(properties),
+        if_exists=bool(alter.args["exists"]),
+        if_not_exists=any(column.args["exists"] for column in columns),
+    )
+
+
+def _table_name(table: exp.Expr) -> TableName:
+    return TableName(table.args["db"].name if table.args.get("db") else DEFAULT_DATABASE, table.name)
 
 
 def _schema(create: exp.Create) -> TableSchema:
@@ -148,6 +169,10 @@ def _options(create: exp.Create) -> dict[str, str]:
             written.append(("bucket-key", ",".join(part.name for part in clause.expressions)))
         if clause.args["buckets"] is not None:
             written.append(("bucket", clause.args["buckets"].name))
+    return _each_once(written)
+
+
+def _each_once(written: Sequence[tuple[str, str]]) -> dict[str, str]:
     raw: dict[str, str] = {}
     for name, value in written:
         if name in raw:

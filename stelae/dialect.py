@@ -1,13 +1,20 @@
-"""CREATE TABLE as users of Paimon and Fluss write it, in Flink SQL and in Spark SQL: a dialect of sqlglot.
+"""CREATE TABLE and ALTER TABLE as users of Paimon and Fluss write them, in Flink SQL and in Spark SQL: a dialect of
+sqlglot.
 
-SQL text in, sqlglot's tree of one CREATE TABLE out; stelae/ddl.py makes a schema of it. What is taken (docs/sql.md):
+SQL text in, sqlglot's tree of one statement out; stelae/ddl.py makes a schema, or a change of one, of it. What is taken
+(docs/sql.md):
 
-    statement   CREATE TABLE [IF NOT EXISTS] [database.]table ( item, ... ) clause ... [;]
+    create      CREATE TABLE [IF NOT EXISTS] [database.]table ( item, ... ) clause ... [;]
     item        name type [NOT NULL | NULL | COMMENT 'text' | key]...     or     key ( column, ... )
     key         [CONSTRAINT name] PRIMARY KEY, before or after it [[NOT] ENFORCED]
     clause      COMMENT 'text' | PARTITIONED BY ( column, ... ) | USING format
                 | WITH ( 'name' = 'value', ... ) | TBLPROPERTIES ( 'name' = 'value', ... )
                 | DISTRIBUTED [BY [HASH] ( column, ... )] [INTO n BUCKETS]
+
+    alter       ALTER TABLE [IF EXISTS] [database.]table action [;]
+    action      ADD [COLUMN | COLUMNS] [IF NOT EXISTS] new, ...     or     the same with ( new, ... )
+                | SET [TBLPROPERTIES] ( 'name' = 'value', ... )
+    new         name type [NULL | COMMENT 'text']...
 
 sqlglot's own grammar is the union of many databases' and takes much that nobody would read afterwards, so the grammar
 is written here, on its tokens and tree, and takes nothing that the schema does not use. This is the only module that
@@ -96,9 +103,36 @@ UNSUPPORTED_TYPES: Mapping[str, str] = {
 
 CLAUSES = "COMMENT, PARTITIONED BY, WITH, TBLPROPERTIES, USING or DISTRIBUTED"
 
+NOT_ADDED: Mapping[str, tuple[str, ...]] = {
+    "PARTITION": ("(",),
+    "PARTITIONS": ("(",),
+    "PRIMARY": ("KEY",),
+    "UNIQUE": ("(",),
+    "CHECK": ("(",),
+    "FOREIGN": ("KEY",),
+    "WATERMARK": ("FOR",),
+    "DISTRIBUTION": ("BY", "INTO"),
+}
+"""What ALTER TABLE ... ADD would add in other systems, by its first word: the words that may follow, and that show that
+it is not the name of a column.
+"""
 
-def parse(sql: str) -> exp.Create:
+
+def parse_create(sql: str) -> exp.Create:
     """The tree of the one CREATE TABLE in `sql`."""
+    tree = _parse(sql, StelaeParser, "CREATE TABLE ...")
+    assert isinstance(tree, exp.Create)  # noqa: S101 - what its _parse_statement returns
+    return tree
+
+
+def parse_alter(sql: str) -> exp.Alter:
+    """The tree of the one ALTER TABLE in `sql`. Its actions are columns or properties."""
+    tree = _parse(sql, AlterParser, "ALTER TABLE ...")
+    assert isinstance(tree, exp.Alter)  # noqa: S101 - what its _parse_statement returns
+    return tree
+
+
+def _parse(sql: str, grammar: type[StelaeParser], expected: str) -> exp.Expr | None:
     dialect = Stelae()
     try:
         words = dialect.tokenize(sql)
@@ -111,18 +145,17 @@ def parse(sql: str) -> exp.Create:
     while words and words[-1].token_type == TokenType.SEMICOLON:
         words.pop()
     if not words:
-        raise InvalidRequest("there is no statement", hint="write CREATE TABLE ...")
+        raise InvalidRequest("there is no statement", hint=f"write {expected}")
     for word in words:
         if word.token_type == TokenType.SEMICOLON:
             raise InvalidRequest(
                 "there are several statements", place=place_of(sql, word.start), hint="give one at a time"
             )
     try:
-        (create,) = dialect.parser().parse(words, sql)
+        (tree,) = grammar(dialect=dialect).parse(words, sql)
     except RecursionError:
         raise InvalidRequest("the types are nested too deeply") from None
-    assert isinstance(create, exp.Create)  # noqa: S101 - what _parse_statement returns
-    return create
+    return tree
 
 
 def place_of(sql: str, offset: int) -> str:
@@ -136,9 +169,10 @@ class StelaeParser(parser.Parser):
 
     # --- the statement
 
-    def _parse_statement(self) -> exp.Create:
+    def _parse_statement(self) -> exp.Expr:
         if not self._match_text_seq("CREATE"):
-            raise self._error(f"expected CREATE TABLE, found {self._found()}")
+            hint = "stelae alter takes it" if self._word() == "ALTER" else None
+            raise self._error(f"expected CREATE TABLE, found {self._found()}", hint=hint)
         if not self._match_text_seq("TABLE"):
             kind = "OR REPLACE" if self._word() == "OR" else self._found()
             raise self._error(f"CREATE {kind} is not supported", hint="write CREATE TABLE [IF NOT EXISTS]")
@@ -205,7 +239,7 @@ class StelaeParser(parser.Parser):
             raise self._computed(name)
         data_type = self._type(f"column {name.name!r}")
         constraints: list[exp.ColumnConstraint] = []
-        while self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+        while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             constraint = self._constraint(name)
             if constraint is not None:
                 constraints.append(exp.ColumnConstraint(kind=constraint))
@@ -227,6 +261,10 @@ class StelaeParser(parser.Parser):
         word = self._word()
         if word in ("AS", "GENERATED"):
             raise self._computed(column)
+        if word in ("FIRST", "AFTER"):
+            raise self._error(
+                f"{word} is not supported, at column {column.name!r}", hint="columns that are added come last"
+            )
         if word in ("AUTO_INCREMENT", "AUTOINCREMENT", "IDENTITY"):
             raise self._error(f"{word} is not supported", hint="name the column in the option 'auto-increment.fields'")
         if word in ("DEFAULT", "METADATA", "UNIQUE", "CHECK", "REFERENCES", "COLLATE", "MASK", "CONSTRAINT"):
@@ -463,6 +501,68 @@ class StelaeParser(parser.Parser):
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """What sqlglot's own methods call."""
         raise self._error(message, token)
+
+
+class AlterParser(StelaeParser):
+    """The grammar of ALTER TABLE."""
+
+    def _parse_statement(self) -> exp.Expr:
+        if not self._match_text_seq("ALTER"):
+            hint = "stelae create takes it" if self._word() == "CREATE" else None
+            raise self._error(f"expected ALTER TABLE, found {self._found()}", hint=hint)
+        if not self._match_text_seq("TABLE"):
+            raise self._error(f"ALTER {self._found()} is not supported", hint="write ALTER TABLE")
+        exists = self._match_text_seq("IF", "EXISTS")
+        table = self._table()
+        actions: list[exp.Expr]
+        if self._match_text_seq("ADD"):
+            actions = self._added()
+        elif self._match_text_seq("SET"):
+            if not self._match_text_seq("TBLPROPERTIES") and self._curr.token_type != TokenType.L_PAREN:
+                raise self._error(f"expected options in parentheses after SET, found {self._found()}")
+            actions = list(self._list(self._property, "an option"))
+        elif not self._curr:
+            raise self._error("ALTER TABLE says no change", self._prev, "write ADD COLUMN or SET")
+        else:
+            raise self._error(
+                f"ALTER TABLE ... {self._found()} is not supported", hint="columns are added and options set, no more"
+            )
+        if self._curr:
+            raise self._error(
+                f"expected the end of the statement, found {self._found()}",
+                hint="one change at a time: ADD several columns, or SET several options",
+            )
+        return exp.Alter(this=table, kind="TABLE", exists=exists, actions=actions)
+
+    def _added(self) -> list[exp.Expr]:
+        if self._word() in ("COLUMN", "COLUMNS") and self._word(1) not in TYPES:
+            self._advance()
+        exists = self._match_text_seq("IF", "NOT", "EXISTS")
+        if self._curr.token_type == TokenType.L_PAREN:
+            columns = self._list(self._new_column, "a column")
+        else:
+            columns = [self._new_column()]
+            while self._match(TokenType.COMMA):
+                columns.append(self._new_column())
+        for column in columns:
+            column.set("exists", exists)
+        return list(columns)
+
+    def _new_column(self) -> exp.ColumnDef:
+        start, follows = self._curr, self._next.text.upper() if self._next else ""
+        if follows in NOT_ADDED.get(self._word(), ()) or (self._word() == "CONSTRAINT" and self._word(1) not in TYPES):
+            raise self._error(
+                f"ALTER TABLE ... ADD {self._word()} is not supported",
+                hint="what a table is created with stays: create another one, and build it",
+            )
+        column = self._column()
+        if any(constraint.kind.key == "primarykeycolumnconstraint" for constraint in column.args["constraints"]):
+            raise self._error(
+                f"new column {column.name!r} can't be in the primary key",
+                start,
+                "the key of a table stays: create another one, and build it",
+            )
+        return column
 
 
 class StelaeTokenizer(tokens.Tokenizer):

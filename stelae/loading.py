@@ -43,6 +43,7 @@ def open_snapshot(
     the manifest says and Unavailable when it can't be fetched; then nothing is left behind. Setting `stop` from another
     thread gives up soon. `apart`: another process does what takes long, so that the threads of this one go on.
     """
+    table = table.at_least(snapshot.schema_id)
     reader = TableReader(table.schema, table.schemas)
     shared = _tablets_by_files(previous)
     place = folder / f"snapshot-{snapshot.id}-{uuid.uuid4().hex[:8]}"

@@ -16,6 +16,8 @@ from stelae.options import TableOptions
 from stelae.types import DataType, decode_type, encode_type
 
 FORMAT = 1  # On disk. Never renumber.
+MAX_SCHEMA_ID = 0xFFFF
+"""Rows name their schema in two bytes."""
 
 
 @dataclass(frozen=True, slots=True)

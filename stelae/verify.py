@@ -91,6 +91,7 @@ def verify_snapshot(
     Raises Unavailable when the storage can't be read: that says nothing about the snapshot.
     """
     started = time.monotonic()
+    table = table.at_least(snapshot.schema_id)
     run = _Run(table, snapshot, random.Random(seed))  # noqa: S311 - a sample, no secret.
     done, total = 0, snapshot.totals.bytes
     with scratch_folder(table.storage) as scratch:

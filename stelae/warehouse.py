@@ -4,6 +4,7 @@
     table = warehouse.create_table("CREATE TABLE shop.users (...)")
     table = warehouse.table("shop.users")
     table.schema, table.snapshots, table.storage
+    table = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN city STRING")
 
 There is no catalog beside the storage: a table is there as soon as its `schema/schema-0.json` is, put if absent.
 Schema files are sealed (`stelae/checksum.py`) and never changed; docs/format.md#layout is the contract. A warehouse
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from stelae.checksum import open_sealed_json, seal_json
-from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound
+from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
+from stelae.evolution import AlterTable, evolve
 from stelae.names import TableName
 from stelae.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
 from stelae.schema import TableSchema
@@ -70,6 +72,39 @@ class Warehouse:
                 ) from exc
         return self.table(name)
 
+    def alter_table(self, change: str | AlterTable) -> Table | None:
+        """Change a table by `ALTER TABLE ...`, or by what that asks for. Returns the table, with its newest definition.
+
+        A change is a new version of the definition; snapshots stay as they are, and builds write the new version from
+        then on. Nothing is written if nothing changes. NotFound when there is no such table; with IF EXISTS, None.
+        Conflict when somebody else changes it at the same time. InvalidRequest, with nothing changed, for a change that
+        the table can't have.
+        """
+        if isinstance(change, str):
+            from stelae.ddl import parse_alter_table
+
+            change = parse_alter_table(change)
+        try:
+            table = self.table(change.name)
+        except NotFound:
+            if change.if_exists:
+                return None
+            raise
+        schema = evolve(table.schemas, change)
+        if schema.id == table.schema.id:
+            return table
+        try:
+            table.storage.put_if_absent(schema_path(schema.id), encode_schema(schema))
+        except AlreadyExists as exc:
+            # Our own, whose answer got lost, or another one that is the same.
+            if read_schema(table.storage, schema.id) != schema:
+                raise Conflict(
+                    f"schema {schema.id} of {table.name} was written by somebody else meanwhile",
+                    place=f"{table.url}/{schema_path(schema.id)}",
+                    hint="nothing of this change was applied; look at the table, and alter it again",
+                ) from exc
+        return self.table(change.name)
+
     def table(self, name: str | TableName) -> Table:
         """An existing table, with its newest schema. NotFound, with names that come near, when there is none."""
         wanted = TableName.parse(name) if isinstance(name, str) else name
@@ -117,11 +152,16 @@ class Table:
     def url(self) -> str:
         return self.storage.url
 
-    def schema_at(self, schema_id: int) -> TableSchema:
-        """One version of the definition, also one that came after the table was opened. NotFound when there is none."""
-        if schema_id not in self.schemas:
-            self.schemas[schema_id] = read_schema(self.storage, schema_id)
-        return self.schemas[schema_id]
+    def at_least(self, schema_id: int) -> Table:
+        """This table with its definition up to that version or a later one: a snapshot may have been built with a
+        version that came after the table was opened. CorruptData when there is none.
+        """
+        missing = range(self.schema.id + 1, schema_id + 1)
+        try:
+            newer = {number: read_schema(self.storage, number) for number in missing}
+        except NotFound as exc:
+            raise CorruptData(f"schema {schema_id} of {self.name} is not there", place=exc.place) from exc
+        return Table(self.name, self.storage, {**self.schemas, **newer}) if newer else self
 
     def __repr__(self) -> str:
         return f"Table({str(self.name)!r}, {self.url!r})"

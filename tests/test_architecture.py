@@ -59,7 +59,8 @@ RULES = (
     Rule(("rocksdict",), "use stelae/sst.py (SstWriter, Tablet)", allowed=("stelae/sst.py",)),
     Rule(("obstore",), "use stelae/storage.py (open_storage, Storage)", allowed=("stelae/storage.py",)),
     Rule(
-        ("sqlglot",), "use stelae/ddl.py (parse_create_table)", allowed=("stelae/ddl.py", "stelae/dialect.py"),
+        ("sqlglot",), "use stelae/ddl.py (parse_create_table, parse_alter_table)",
+        allowed=("stelae/ddl.py", "stelae/dialect.py"),
     ),
     Rule(
         ("httpx", "httpx_retries", "requests", "urllib3"), "use stelae/client.py (Client)",

@@ -2,7 +2,7 @@
 
     arguments.py   options that commands share: -w, --json, ...
     screen.py      what is printed: tables, JSON, errors
-    tables.py      create, tables, describe, snapshots
+    tables.py      create, alter, tables, describe, snapshots
     upkeep.py      rollback, expire, clean, verify
     lookup.py      lookup
 
@@ -56,7 +56,7 @@ EXTRAS = {
 """Modules that do not come with the core: the extra that brings each."""
 
 ORDER = (
-    *("create", "build", "serve", "lookup"),
+    *("create", "alter", "build", "serve", "lookup"),
     *("tables", "describe", "snapshots", "verify"),
     *("rollback", "expire", "clean", "demo"),
 )

@@ -1,4 +1,4 @@
-"""Commands about what there is: create, tables, describe, snapshots."""
+"""Commands about what there is: create, alter, tables, describe, snapshots."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command()(create)
+    app.command()(alter)
     app.command()(tables)
     app.command()(describe)
     app.command()(snapshots)
@@ -44,6 +45,25 @@ def create(
         screen.say(f"{name} exists already; it was left as it is")
         return
     screen.say(f"created {name} in {table.url}")
+
+
+def alter(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File with ALTER TABLE ...; - reads standard input.")],
+    warehouse: WarehouseOption,
+) -> None:
+    """Add columns to a table, or set its options, by SQL."""
+    from stelae.ddl import parse_alter_table
+
+    store = open_warehouse(warehouse)
+    change = parse_alter_table(_read_sql(file))
+    before = None if change.if_exists and change.name not in store.tables() else store.table(change.name)
+    table = store.alter_table(change)
+    if table is None:
+        screen.say(f"there is no table {change.name}; nothing was changed")
+    elif before is not None and before.schema.id == table.schema.id:
+        screen.say(f"{change.name} has all of it already; nothing was changed")
+    else:
+        screen.say(f"altered {change.name}: schema {table.schema.id}")
 
 
 def tables(warehouse: WarehouseOption, json: JsonOption = False) -> None:

@@ -481,6 +481,47 @@ def test_schema_evolution(users: Table, warehouse: Warehouse) -> None:
         assert server.get(LOOKUP, user_id=1, columns="name").problem["place"] == "name"
 
 
+def test_alter_table(users: Table, warehouse: Warehouse) -> None:
+    """Added columns are null in rows of before; a pinned snapshot answers as it did."""
+    commit(users, "one")
+    with serving(warehouse, kept_snapshots=3) as server:
+        altered = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN age INT")
+        assert altered is not None
+        first = altered.snapshots.latest()
+        commit_rows(altered, [{"user_id": 2, "name": "two", "age": 7}], onto=first)
+        server.poll()
+        rows = server.post(LOOKUP, {"keys": [1, 2]}).json
+        assert rows == {
+            "rows": [
+                {"user_id": 1, "name": "one", "city": "1", "age": None},
+                {"user_id": 2, "name": "two", "city": None, "age": 7},
+            ],
+            "snapshot": 2,
+        }
+        told = server.get("/v1/tables/shop.users").json
+        assert (told["schema"]["id"], told["served"]["schema_id"]) == (1, 1)
+        pinned = server.get(LOOKUP, {"Stelae-Snapshot": "1"}, user_id=1).json
+        assert pinned["row"] == {"user_id": 1, "name": "one", "city": "1"}
+
+
+def test_a_snapshot_of_a_newer_definition_than_the_last_look_found(
+    users: Table, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is altered and built after a look at its definitions and before the load."""
+    commit(users, "one")
+    with serving(warehouse) as server:
+        altered = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN age INT")
+        assert altered is not None
+        commit_rows(altered, [{"user_id": 2, "name": "two", "age": 7}], onto=altered.snapshots.latest())
+        monkeypatch.setattr(service.watcher, "exists", lambda storage, path: False)
+        server.poll()
+        assert server.get(LOOKUP, user_id=2).json["row"] == {"user_id": 2, "name": "two", "city": None, "age": 7}
+        assert server.get(LOOKUP, user_id=1).json["row"]["age"] is None
+        monkeypatch.undo()
+        server.poll()
+        assert server.get(LOOKUP, user_id=2).json["snapshot"] == 2
+
+
 # Under load
 
 

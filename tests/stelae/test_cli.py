@@ -125,6 +125,46 @@ def test_create_says_what_is_wrong(
     assert stelae.out == ""
 
 
+# alter
+
+
+def test_alter_changes_a_table(
+    stelae: Printed, folder: str, users: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "alter.sql"
+    file.write_text("ALTER TABLE shop.users ADD COLUMN IF NOT EXISTS age INT COMMENT 'in years'")
+    assert stelae("alter", "-w", folder, str(file)) == 0
+    assert stelae.out == "altered shop.users: schema 1\n"
+    assert stelae("alter", "-w", folder, str(file)) == 0
+    assert stelae.out == "shop.users has all of it already; nothing was changed\n"
+    assert stelae("lookup", "shop.users", "1", "-w", folder, "--json") == 0
+    assert stelae.json["row"] == {"user_id": 1, "name": "n1", "city": "[bold]Bern", "age": None}
+    monkeypatch.setattr("sys.stdin", io.StringIO("ALTER TABLE shop.users SET ('file.compression' = 'zstd')"))
+    assert stelae("alter", "-w", folder, "-") == 0
+    assert stelae.out == "altered shop.users: schema 2\n"
+    file.write_text("ALTER TABLE IF EXISTS shop.user ADD age INT")
+    assert stelae("alter", "-w", folder, str(file)) == 0
+    assert stelae.out == "there is no table shop.user; nothing was changed\n"
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "told"),
+    [
+        ("ALTER TABLE shop.users DROP name", 2, "DROP is not supported"),
+        ("ALTER TABLE shop.users SET ('bucket' = '9')", 2, "option 'bucket' can't change"),
+        ("ALTER TABLE shop.user ADD age INT", 3, "did you mean shop.users?"),
+    ],
+)
+def test_alter_says_what_is_wrong(
+    stelae: Printed, folder: str, users: Table, tmp_path: Path, sql: str, code: int, told: str
+) -> None:
+    file = tmp_path / "alter.sql"
+    file.write_text(sql)
+    assert stelae("alter", "-w", folder, str(file)) == code
+    assert told in stelae.err
+    assert list(Warehouse(folder).table("shop.users").schemas) == [0]
+
+
 # tables, describe, snapshots
 
 
@@ -485,7 +525,8 @@ def test_help_and_version(stelae: Printed) -> None:
     assert stelae.out == f"stelae {__version__}\n"
     assert stelae("--help") == 0
     assert all(len(line) <= 80 and not line.endswith("...") for line in stelae.out.splitlines() if "  " in line)
-    for command in ("create", "tables", "describe", "snapshots", "rollback", "expire", "clean", "verify", "lookup"):
+    commands = ("create", "alter", "tables", "describe", "snapshots", "rollback", "expire", "clean", "verify", "lookup")
+    for command in commands:
         assert stelae(command, "--help") == 0
         assert f"Usage: stelae {command}" in stelae.out
     assert stelae("nonsense") == 2

@@ -17,6 +17,7 @@ from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
 from stelae.storage import MemoryStorage
+from stelae.verify import verify_snapshot
 from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
@@ -42,6 +43,21 @@ def test_open_read_close(tmp_path: Path, kind: str) -> None:
     del reader
     gc.collect()
     assert list(place.iterdir()) == []
+
+
+def test_a_table_that_was_opened_before_it_was_altered(tmp_path: Path) -> None:
+    """The snapshot names a version of the definition that the table does not know."""
+    table = make_table(tmp_path, "local")
+    first = commit_rows(table, ROWS)
+    warehouse = Warehouse(tmp_path / "w")
+    for number in (1, 2):
+        warehouse.alter_table(f"ALTER TABLE {table.name} ADD c{number} INT")
+    newer = commit_rows(warehouse.table(table.name), [{"a": 1, "v": "new", "c2": 7}], onto=first)
+    assert newer.schema_id == 2
+    reader = open_snapshot(table, newer, tmp_path / "tablets")
+    rows = reader.lookup_many([(1,), (2,)], reader.table.all_columns)
+    assert rows == [{"a": 1, "v": "new", "c1": None, "c2": 7}, {"a": 2, "v": "2", "c1": None, "c2": None}]
+    assert verify_snapshot(table, newer).ok
 
 
 def test_buckets_that_did_not_change_are_shared(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
+from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.names import TableName
 from stelae.paths import schema_path
 from stelae.storage import LocalStorage, MemoryStorage
@@ -53,7 +53,7 @@ def test_create_and_find(warehouse: Warehouse, storage: FaultyStorage) -> None:
         assert table.schema.column_names == ("user_id", "dt", "name", "balance")
         assert table.schema.partition_keys == ("dt",)
         assert table.schema.options.bucket == 4
-        assert table.schema == table.schema_at(0) == table.schemas[0] == created.schema
+        assert table.schema == table.schemas[0] == created.schema
         assert table.url == f"{storage.url}/shop.db/users"
         assert table.snapshots.latest_id() is None
         assert "shop.users" in repr(table)
@@ -168,13 +168,56 @@ def test_later_schemas(warehouse: Warehouse) -> None:
     second = replace(table.schema, id=1, comment="second")
     table.storage.put_if_absent(schema_path(1), encode_schema(second))
     assert table.schema.id == 0
-    assert table.schema_at(1) == second
     reopened = warehouse.table("shop.users")
     assert reopened.schema == second
-    assert list(reopened.schemas) == [0, 1]
-    assert reopened.schema_at(0) == table.schema
-    with pytest.raises(NotFound):
-        table.schema_at(2)
+    assert reopened.schemas == {0: table.schema, 1: second}
+    assert table.at_least(1).schemas == reopened.schemas
+    assert reopened.at_least(0) is reopened.at_least(1) is reopened
+    with pytest.raises(CorruptData, match=r"schema 2 of shop\.users is not there"):
+        table.at_least(2)
+
+
+# Altering
+
+
+def test_alter_writes_the_next_version(warehouse: Warehouse) -> None:
+    table = warehouse.create_table(USERS)
+    altered = warehouse.alter_table("ALTER TABLE shop.users ADD (city STRING, zip INT)")
+    assert altered is not None
+    assert (altered.schema.id, altered.schema.column_names[-2:]) == (1, ("city", "zip"))
+    assert [column.id for column in altered.schema.columns] == [0, 1, 2, 3, 4, 5]
+    altered = warehouse.alter_table("ALTER TABLE shop.users SET ('snapshot.num-retained' = '2')")
+    assert altered is not None
+    assert altered.schemas == warehouse.table("shop.users").schemas
+    assert altered.schemas[0] == table.schema
+    assert altered.schema.options.snapshot_num_retained == 2
+    assert altered.schema.columns == altered.schemas[1].columns
+
+
+def test_alter_without_a_change_or_a_table(warehouse: Warehouse) -> None:
+    warehouse.create_table(USERS)
+    for sql in ("ADD IF NOT EXISTS name STRING", "ADD COLUMN IF NOT EXISTS (dt INT)"):
+        table = warehouse.alter_table(f"ALTER TABLE shop.users {sql}")
+        assert table is not None
+        assert table.schema.id == 0
+    with pytest.raises(NotFound, match=r"no table shop\.user(.|\n)*did you mean shop\.users"):
+        warehouse.alter_table("ALTER TABLE shop.user ADD c INT")
+    assert warehouse.alter_table("ALTER TABLE IF EXISTS shop.user ADD c INT") is None
+    with pytest.raises(InvalidRequest):
+        warehouse.alter_table("ALTER TABLE shop.users ADD name STRING")
+    assert list(warehouse.table("shop.users").schemas) == [0]
+
+
+def test_of_two_changes_at_once_one_is_refused(warehouse: Warehouse, storage: FaultyStorage) -> None:
+    warehouse.create_table(USERS)
+    storage.before("put_if_absent", lambda: warehouse.alter_table("ALTER TABLE shop.users ADD c INT"))
+    with pytest.raises(Conflict, match=r"schema 1 of shop\.users"):
+        warehouse.alter_table("ALTER TABLE shop.users ADD d INT")
+    assert warehouse.table("shop.users").schema.column_names[-1] == "c"
+    storage.before("put_if_absent", lambda: warehouse.alter_table("ALTER TABLE shop.users ADD e INT"))
+    same = warehouse.alter_table("ALTER TABLE shop.users ADD e INT")
+    assert same is not None
+    assert same.schema.column_names[-2:] == ("c", "e")
 
 
 def test_every_changed_byte_of_a_schema_is_noticed(warehouse: Warehouse) -> None:

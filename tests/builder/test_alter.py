@@ -1,0 +1,85 @@
+"""Goal: a table goes on through ALTER TABLE: builds write the new definition, what they do not touch stays as it is,
+and rows of before read null in new columns, in Spark and at a lookup.
+
+Method: builds before and after, with and without the new column; two partitions, of which one is not touched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder import build, read
+from stelae.errors import InvalidRequest
+from stelae.loading import open_snapshot
+from stelae.verify import verify_snapshot
+from stelae.warehouse import Table, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VISITS = """
+    CREATE TABLE visits (dt STRING, id INT, pages INT, PRIMARY KEY (dt, id) NOT ENFORCED)
+    PARTITIONED BY (dt) WITH ('bucket' = '2')"""
+
+
+def in_spark(spark: SparkSession, warehouse: Warehouse, snapshot: int | None = None) -> list[dict[str, Any]]:
+    rows = read(spark, warehouse, "visits", snapshot).orderBy("dt", "id").collect()
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def at_lookup(table: Table, folder: Path) -> list[dict[str, Any]]:
+    reader = open_snapshot(table, table.snapshots.read(), folder)
+    return reader.prefix_lookup({}, reader.table.all_columns, limit=100).rows
+
+
+def test_builds_before_and_after(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "w")
+    before = warehouse.create_table(VISITS)
+    rows = spark.sql("SELECT d AS dt, id, id * 10 AS pages FROM VALUES ('a', 1), ('a', 2), ('b', 1) AS v(d, id)")
+    first = build(spark, warehouse, "visits", rows)
+    altered = warehouse.alter_table("ALTER TABLE visits ADD (tags ARRAY<STRING>, seen TIMESTAMP_LTZ(3))")
+    assert altered is not None
+    nulls = {"tags": None, "seen": None}
+    assert in_spark(spark, warehouse) == [
+        {"dt": "a", "id": 1, "pages": 10, **nulls},
+        {"dt": "a", "id": 2, "pages": 20, **nulls},
+        {"dt": "b", "id": 1, "pages": 10, **nulls},
+    ]
+
+    new = spark.sql("SELECT 'a' AS dt, 2 AS id, 21 AS pages, array('x', NULL) AS tags, CAST(NULL AS TIMESTAMP) AS seen")
+    second = build(spark, warehouse, "visits", new)
+    assert (first.schema_id, second.schema_id) == (0, 1)
+    assert second.by_values[("b",)] == first.by_values[("b",)]
+
+    lacking = spark.sql("SELECT 'c' AS dt, 3 AS id, 30 AS pages")
+    with pytest.raises(InvalidRequest, match="lacks columns of the table: tags, seen"):
+        build(spark, warehouse, "visits", lacking)
+    third = build(spark, warehouse, "visits", lacking, allow_missing_columns=True)
+    assert third.schema_id == 1
+
+    expected = [
+        {"dt": "a", "id": 1, "pages": 10, **nulls},
+        {"dt": "a", "id": 2, "pages": 21, "tags": ["x", None], "seen": None},
+        {"dt": "b", "id": 1, "pages": 10, **nulls},
+        {"dt": "c", "id": 3, "pages": 30, **nulls},
+    ]
+    assert in_spark(spark, warehouse) == expected
+    assert in_spark(spark, warehouse, snapshot=2) == expected[:3]
+    for table in (warehouse.table("visits"), before):  # opened after, and before
+        assert at_lookup(table, tmp_path / "serving") == expected
+        assert verify_snapshot(table, third).ok
+
+
+def test_a_rollback_across_the_change_is_built_on(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "w")
+    table = warehouse.create_table(VISITS)
+    build(spark, warehouse, "visits", spark.sql("SELECT 'a' AS dt, 1 AS id, 10 AS pages"))
+    warehouse.alter_table("ALTER TABLE visits ADD referrer STRING")
+    build(spark, warehouse, "visits", spark.sql("SELECT 'a' AS dt, 1 AS id, 11 AS pages, 'x' AS referrer"))
+    assert table.snapshots.rollback(1, now_ms=1).schema_id == 0
+    assert in_spark(spark, warehouse) == [{"dt": "a", "id": 1, "pages": 10, "referrer": None}]
+    build(spark, warehouse, "visits", spark.sql("SELECT 'a' AS dt, 2 AS id, 20 AS pages, 'y' AS referrer"))
+    assert [row["referrer"] for row in in_spark(spark, warehouse)] == [None, "y"]
