@@ -17,6 +17,7 @@ from builder.changes import HIDDEN
 from builder.plan import files_of
 from stelae import types as t
 from stelae.manifest import PartitionFiles
+from stelae.merging import state_columns
 from stelae.schema import Column, TableSchema
 from stelae.warehouse import Table
 
@@ -38,9 +39,17 @@ class BucketRead:
 
 
 def stored_rows(
-    spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]
+    spark: SparkSession,
+    table: Table,
+    schema: TableSchema,
+    partitions: Sequence[PartitionFiles],
+    *,
+    with_state: bool = False,
 ) -> DataFrame:
-    """All stored rows of the partitions, tombstones included: the table's columns and `__stelae_hidden`."""
+    """All stored rows of the partitions, tombstones included: the table's columns, with `with_state` what later merges
+    need besides, and `__stelae_hidden`.
+    """
+    state = state_columns(schema) if with_state else ()
     reads = [
         BucketRead(partition.values, tuple(files_of(bucket)))
         for partition in partitions
@@ -49,13 +58,15 @@ def stored_rows(
     ]
     from pyspark.sql import functions as f
 
-    columns = [f"{t.quote_name(c.name)} {_as_arrow_has_it(c.type).spark()}" for c in _columns_as_read(schema)]
+    read = [*_columns_as_read(schema), *state]
+    columns = [f"{t.quote_name(c.name)} {_as_arrow_has_it(c.type).spark()}" for c in read]
     ddl = ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
     # A cast to the type that a column has already is dropped by Spark.
-    wanted = [f.col(t.quote_name(c.name)).cast(c.type.spark()).alias(c.name) for c in schema.columns]
+    shown = [*schema.columns, *state]
+    wanted = [f.col(t.quote_name(c.name)).cast(c.type.spark()).alias(c.name) for c in shown]
     if not reads:
         return spark.createDataFrame([], ddl).select(*wanted, HIDDEN)
-    reader = _BucketReader(table, schema, tuple(reads))
+    reader = _BucketReader(table, schema, tuple(reads), tuple(state))
     return spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, ddl).select(*wanted, HIDDEN)
 
 
@@ -89,6 +100,7 @@ class _BucketReader:
     table: Table
     schema: TableSchema
     reads: tuple[BucketRead, ...]
+    state: tuple[Column, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -104,7 +116,8 @@ class _BucketReader:
         from stelae.sst import MIB, BlockCache, Tablet
         from stelae.values import value_codec
 
-        columns = _columns_as_read(self.schema)
+        columns = [*_columns_as_read(self.schema), *self.state]
+        values = [column.name for column in (*self.schema.value_columns, *self.state)]
         arrow = arrow_schema(columns)
         out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
         keys = KeyCodec(self.schema.key_columns)
@@ -129,7 +142,7 @@ class _BucketReader:
                         [
                             *constants,
                             *keys.decode_batch(key_bytes),
-                            *rows.decode_batch(row_bytes),
+                            *rows.decode_batch(row_bytes, values),
                             pa.array(rows.hidden_mask(row_bytes)),
                         ],
                         schema=out,

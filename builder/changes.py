@@ -3,22 +3,28 @@
 Columns of the records:
 
     partition, key and value columns, each with exactly the table's type
+    __stelae_id_*      BIGINT    of a bitmap column (rbm32, rbm64) whose input are ids: the id
+    __stelae_action    TINYINT   what the record does by its row kind: insert, retract, remove
     __stelae_hidden    BOOLEAN   true for -D and -U
     __stelae_order_*   arrival: records with equal sequence values merge in this order; base rows come before all
 
-A row that can't be stored (null key, unknown row kind, text that is too long) stops the job with its key named.
+Records whose row kind the table ignores are dropped here. A row that can't be stored (null key, unknown or refused row
+kind, text that is too long) stops the job with its key named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from builder.spark_errors import MARK
 from stelae import types as t
+from stelae.aggregates import BITMAPS
 from stelae.errors import InvalidRequest, problem
+from stelae.merging import Action, MergeRules, merge_rules
 from stelae.schema import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -29,6 +35,11 @@ if TYPE_CHECKING:
 RESERVED = "__stelae_"
 """Columns of records and of the steps of a build start so; a table has none of that name (`stelae/validate.py`)."""
 HIDDEN = "__stelae_hidden"
+ACTION = "__stelae_action"
+INSERT, RETRACT, REMOVE = 0, 1, 2
+"""Actions. Stored rows insert, whatever their row kinds were once."""
+IDS = "__stelae_id_"
+"""Columns of ids for bitmap columns start so."""
 ORDER = "__stelae_order"
 """Position of a record inside its Spark partition and the partition's number; base rows have -1."""
 FILE = "__stelae_file"
@@ -39,6 +50,15 @@ BLOCK = "__stelae_block"
 ROW_KINDS = ("+I", "-U", "+U", "-D")
 
 
+@dataclass(frozen=True)
+class ChangeRecords:
+    """The input of a build."""
+
+    frame: DataFrame
+    retracts: bool
+    """Whether there may be -U and -D among the records."""
+
+
 def change_records(
     frame: DataFrame,
     schema: TableSchema,
@@ -47,7 +67,7 @@ def change_records(
     allow_missing_columns: bool = False,
     ignore_extra_columns: bool = False,
     has_arrival: bool = False,
-) -> DataFrame:
+) -> ChangeRecords:
     """Change records from any frame. Columns are matched by name; `row_kind` names the column that says +I, -U, +U or
     -D. `has_arrival`: the frame is one of `with_arrival`.
     """
@@ -60,16 +80,82 @@ def change_records(
     )  # fmt: skip
     if not has_arrival:
         frame = with_arrival(frame)
-    kind = _kind_expression(f.col(t.quote_name(kind_column)), schema, sources) if kind_column else f.lit("+I")
-    kept = frame.withColumn(_KIND, kind)
-    options = schema.options
-    if kind_column and options.ignore_delete:
-        kept = kept.where(f.col(_KIND).isin("+I", "+U"))
-    elif kind_column and options.ignore_update_before:
-        kept = kept.where(f.col(_KIND) != "-U")
-    hidden = f.col(_KIND).isin("-D", "-U") if kind_column else f.lit(False)
-    columns = [_stored(column, schema, sources, hidden) for column in schema.columns]
-    return kept.select(*columns, hidden.alias(HIDDEN), *(f.col(name) for name in order_columns(frame)))
+    rules = merge_rules(schema)
+    kept, action = frame, f.lit(INSERT)
+    if kind_column:
+        kept = frame.withColumn(_KIND, _kind_expression(f.col(t.quote_name(kind_column)), schema, sources))
+        ignored = [kind for kind, does in _does(rules) if does == "ignore"]
+        if ignored:
+            kept = kept.where(~f.col(_KIND).isin(*ignored))
+        action = _action_expression(rules, schema, sources)
+    hidden = action != INSERT
+    of_ids = _columns_of_ids(schema, sources, frame)
+    as_stored = {name: source for name, source in sources.items() if name not in {column.name for column in of_ids}}
+    columns = [_stored(column, schema, as_stored, hidden) for column in schema.columns]
+    columns += [_id(column, schema, sources) for column in of_ids]
+    records = kept.select(
+        *columns,
+        action.cast("tinyint").alias(ACTION),
+        hidden.alias(HIDDEN),
+        *(f.col(name) for name in order_columns(frame)),
+    )
+    retracts = kind_column is not None and {rules.on_delete, rules.on_update_before} != {"ignore"}
+    return ChangeRecords(records, retracts)
+
+
+def _does(rules: MergeRules) -> list[tuple[str, Action]]:
+    return [("-D", rules.on_delete), ("-U", rules.on_update_before)]
+
+
+def _action_expression(rules: MergeRules, schema: TableSchema, sources: dict[str, str]) -> SparkColumn:
+    """The action of each record's row kind; one that the table refuses stops the job."""
+    from pyspark.sql import functions as f
+
+    action = f.when(f.col(_KIND).isin("+I", "+U"), INSERT)
+    for kind, does in _does(rules):
+        if does == "refuse":
+            text = f"a {kind} record, which a table with merge engine {rules.engine} refuses here,"
+            refused = _raise_for_row(text, f.lit(""), schema, sources, hint=rules.why.get(kind, "")).cast("int")
+            action = action.when(f.col(_KIND) == kind, refused)
+        elif does != "ignore":
+            action = action.when(f.col(_KIND) == kind, REMOVE if does == "remove" else RETRACT)
+    return action
+
+
+def id_column(column: Column) -> str:
+    """The column of records that holds ids for a bitmap column."""
+    return f"{IDS}{column.id}"
+
+
+def takes_ids(column: Column, schema: TableSchema) -> bool:
+    """Whether the column is a bitmap into which a build may collect ids."""
+    return any(
+        rule.column.id == column.id and rule.function.name in BITMAPS for rule in merge_rules(schema).columns
+    )  # fmt: skip
+
+
+def _columns_of_ids(schema: TableSchema, sources: dict[str, str], frame: DataFrame) -> list[Column]:
+    from pyspark.sql import types as s
+
+    integers = (s.ByteType, s.ShortType, s.IntegerType, s.LongType)
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    return [
+        column
+        for column in schema.value_columns
+        if column.name in sources and takes_ids(column, schema) and isinstance(types[sources[column.name]], integers)
+    ]
+
+
+def _id(column: Column, schema: TableSchema, sources: dict[str, str]) -> SparkColumn:
+    """Ids for a bitmap column, checked for what the bitmap can hold."""
+    from pyspark.sql import functions as f
+
+    rule = next(rule for rule in merge_rules(schema).columns if rule.column.id == column.id)
+    largest = BITMAPS[rule.function.name]
+    value = f.col(t.quote_name(sources[column.name])).cast("bigint")
+    text = f"an id out of the range of {rule.function.name} (0 to {largest}) in column {column.name}: "
+    wrong = _raise_for_row(text, value, schema, sources).cast("bigint")
+    return f.when((value < 0) | (value > largest), wrong).otherwise(value).alias(id_column(column))
 
 
 def order_columns(frame: DataFrame) -> list[str]:
@@ -115,7 +201,9 @@ def match_columns(
     wrong = [
         f"{column.name} is {fields[found[column.name]].simpleString().upper()}, the table has {column.type.sql_name()}"
         for column in schema.columns
-        if column.name in found and not is_storable(fields[found[column.name]], column.type)
+        if column.name in found
+        and not is_storable(fields[found[column.name]], column.type)
+        and not (takes_ids(column, schema) and is_storable(fields[found[column.name]], t.BigInt()))
     ]
     if wrong:
         raise InvalidRequest(
@@ -325,6 +413,11 @@ def _raise_for_row(
     detail = f.concat(f.lit(text), shown, f.lit(" in the row with key "), key)
     message = f.concat(f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM"))
     return f.raise_error(message)
+
+
+def raise_for_row(text: str, value: SparkColumn, schema: TableSchema, hint: str = "") -> SparkColumn:
+    """As `_raise_for_row`, for records and for rows of keys: where columns have the table's names."""
+    return _raise_for_row(text, value, schema, {name: name for name in schema.primary_key}, hint)
 
 
 def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFrame:

@@ -20,16 +20,29 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from builder.base import schema_order, stored_rows
-from builder.changes import HIDDEN, ORDER, change_records, order_columns
-from builder.plan import MAX_PARTITIONS, MODES, BuildPlan, Mode, PartitionPlan, choose_bucket_count, plan_partitions
+from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
+from builder.folds import arrow_folds
+from builder.merge import exploded, merged, without_entries
+from builder.plan import (
+    MAX_PARTITIONS,
+    MODES,
+    SLOT,
+    TASK,
+    BuildPlan,
+    Mode,
+    PartitionPlan,
+    choose_bucket_count,
+    plan_partitions,
+)
 from builder.progress import watch_job
 from builder.spark_errors import marked, translated
-from builder.writer import REPORT_DDL, SLOT, BucketReport, WriteSpec
+from builder.writer import REPORT_DDL, BucketReport, WriteSpec
 from stelae import __version__
 from stelae import types as t
 from stelae.buckets import spark_bucket_expression
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.merging import HIDDEN_SINCE, state_columns, stored_columns
 from stelae.paths import PartitionValue, partition_folder
 from stelae.schema import TableSchema
 from stelae.values import value_codec
@@ -147,10 +160,11 @@ def run_build(
             frame, schema, row_kind, allow_missing_columns=allow_missing_columns,
             ignore_extra_columns=ignore_extra_columns, has_arrival=has_arrival,
         )  # fmt: skip
-        plan = make_plan(target, schema, changes, mode)
+        plan = make_plan(target, schema, changes.frame, mode)
     with phases.run("write"):
         base = base_rows(spark, plan)
-        reports = write(place(merge_input(base, changes, plan), plan), plan)
+        records = placed(merge_input(base, changes.frame, plan), plan)
+        reports = write(merge(records, plan, retracts=changes.retracts), plan)
     rows_in = sum(report.rows_in for report in reports) - plan.base_rows
     # Records that ignore-delete drops are input all the same.
     if rows_in == 0 and not allow_empty and frame.isEmpty():
@@ -276,7 +290,7 @@ def base_rows(spark: SparkSession, plan: BuildPlan) -> DataFrame | None:
     partitions = [partition.base for partition in plan.partitions if partition.base]
     if not any(bucket.files for partition in partitions for bucket in partition.buckets):
         return None
-    return stored_rows(spark, plan.table, plan.schema, partitions)
+    return stored_rows(spark, plan.table, plan.schema, partitions, with_state=True)
 
 
 def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> DataFrame:
@@ -284,44 +298,89 @@ def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> 
     from pyspark.sql import functions as f
 
     order = order_columns(changes)
-    columns = [*schema_order(plan.schema), HIDDEN, *order]
+    for column in state_columns(plan.schema):
+        null = f.lit(None).cast(column.type.spark())
+        since = column.name == HIDDEN_SINCE and not plan.rules.aggregates
+        changes = changes.withColumn(column.name, f.when(f.col(HIDDEN), f.lit(plan.now_ms)) if since else null)
+    columns = [*schema_order(plan.schema), *(c.name for c in state_columns(plan.schema)), ACTION, HIDDEN, *order]
+    ids = [name for name in changes.columns if name.startswith(IDS)]
     if base is None:
-        return changes.select(*columns)
+        return changes.select(*columns, *ids)
     for name in order:
         base = base.withColumn(name, f.lit(-1).cast("bigint" if name != order[0] or name == ORDER else "int"))
-    return base.select(*columns).unionByName(changes.select(*columns))
+    base = exploded(base.withColumn(ACTION, f.lit(INSERT).cast("tinyint")).select(*columns, *_nulls(ids)), plan.schema)
+    changes = without_entries(changes.select(*columns, *ids), base)
+    return base.unionByName(changes)
 
 
-def place(records: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Records on the task of their bucket, sorted by key and, inside a key, so that the record that wins comes last.
+def _nulls(names: Sequence[str]) -> list[Column]:
+    from pyspark.sql import functions as f
 
-    With a sequence field that is the greatest sequence value (the least, under descending order), nulls lose; arrival
-    decides between equals. The frame has the writer's columns: slot, key columns, value columns, hidden; those of the
-    table go by number, as `mapInArrow` takes a dot or a back quote in a name for syntax.
+    return [f.lit(None).cast("bigint").alias(name) for name in names]
+
+
+def placed(records: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Records on the task of their bucket."""
+    from pyspark.sql import functions as f
+
+    slotted = with_slots(records, plan)
+    if plan.one_slot_a_task:
+        return slotted.repartitionById(plan.task_count, f.col(SLOT))
+    slotted = slotted.withColumn(TASK, f.pmod(f.col(SLOT), f.lit(plan.task_count)))
+    return slotted.repartitionById(plan.task_count, f.col(TASK))
+
+
+def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
+    """Records, each on its task, as the writer takes them: sorted by slot and key.
+
+    The frame has the writer's columns: slot, key columns, stored columns, hidden; those of the table go by number, as
+    `mapInArrow` takes a dot or a back quote in a name for syntax. Engines that compute rows give one row a key; of the
+    others all records stay, in merge order, and the writer takes the last of each key.
     """
     from pyspark.sql import functions as f
 
-    schema = plan.schema
-    options = schema.options
-    slotted = with_slots(records, plan)
-    keys = [f.col(t.quote_name(column.name)) for column in schema.key_columns]
-    values = [f.col(t.quote_name(column.name)) for column in schema.value_columns]
-    sequence = [f.col(t.quote_name(name)) for name in options.sequence_field]
-    merge_order = [c.desc_nulls_first() if options.sequence_descending else c.asc_nulls_first() for c in sequence]
-    arrival = [f.col(name) for name in order_columns(records)]
     # Where a task has one slot, sorting by it would only blunt Spark's comparison of prefixes.
     first = [] if plan.one_slot_a_task else [f.col(SLOT)]
-    return (
-        slotted.repartitionById(plan.task_count, _task_expression(plan))
-        .sortWithinPartitions(*first, *keys, *merge_order, *arrival)
-        .select(SLOT, *(column.alias(f"_{position}") for position, column in enumerate([*keys, *values])), HIDDEN)
-    )
+    keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
+    if plan.rules.aggregates:
+        rows = merged(records, plan, retracts=retracts)
+        return rows.sortWithinPartitions(*first, *(f.col(f"_{position}") for position in range(len(keys))))
+    columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
+    numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
+    ordered = records.sortWithinPartitions(*first, *keys, *_winner_last(records, plan))
+    return ordered.select(SLOT, *numbered, HIDDEN)
 
 
-def _task_expression(plan: BuildPlan) -> Column:
+def _winner_last(records: DataFrame, plan: BuildPlan) -> list[Column]:
+    """The order in which the record that wins is the last of its key: the greatest sequence (the least, under
+    descending order), nulls lose; arrival decides between equals.
+    """
     from pyspark.sql import functions as f
 
-    return f.col(SLOT) if plan.one_slot_a_task else f.pmod(f.col(SLOT), f.lit(plan.task_count))
+    rules = plan.rules
+    arrival = [f.col(name) for name in order_columns(records)]
+    if rules.engine == "first-row":
+        return [column.desc() for column in arrival]
+    columns = [f.col(t.quote_name(column.name)) for column in rules.sequence]
+    if rules.engine == "versioned":
+        least = [_least(column.type).cast(column.type.spark()) for column in rules.sequence]
+        columns = [f.coalesce(column, value) for column, value in zip(columns, least, strict=True)]
+    order = [c.desc_nulls_first() if rules.descending else c.asc_nulls_first() for c in columns]
+    if rules.retracts_first:
+        order.append(f.col(HIDDEN).desc())
+    return [*order, *arrival]
+
+
+def _least(data_type: t.DataType) -> Column:
+    """The least value of a version column's type: a null version is as good."""
+    from pyspark.sql import functions as f
+
+    match data_type:
+        case t.Int():
+            return f.lit(-(2**31))
+        case t.BigInt():
+            return f.lit(-(2**63))
+    return f.timestamp_micros(f.lit(-(2**63)))
 
 
 def with_slots(records: DataFrame, plan: BuildPlan) -> DataFrame:
@@ -369,15 +428,19 @@ _CHANGED_INPUT = InvalidRequest(
 
 def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
     """Run the job: one action, whose result is one report a bucket."""
+    retained = plan.schema.options.tombstone_time_retained_ms
     spec = WriteSpec(
         schema=plan.schema,
         storage=plan.table.storage,
         folders={slot: (partition.folder, bucket) for slot, (partition, bucket) in plan.slots.items()},
         task_count=plan.task_count,
-        keeps_tombstones=plan.keeps_tombstones,
+        merged=plan.rules.aggregates,
+        keeps_tombstones=plan.rules.keeps_tombstones,
+        forget_before_ms=None if retained is None else plan.now_ms - retained,
+        folds=arrow_folds(plan.rules.columns, [column.name for column in plan.schema.value_columns]),
         compression=plan.schema.options.file_compression,
     )
-    with batches_by_rows(records.sparkSession), translated(f"building {plan.table.name}"):
+    with batches_by_rows(records.sparkSession, large=bool(spec.folds)), translated(f"building {plan.table.name}"):
         rows = records.mapInArrow(spec, REPORT_DDL).collect()
     reports = [BucketReport.decode(row[0]) for row in rows]
     slots = [report.slot for report in reports]
@@ -387,14 +450,14 @@ def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
 
 
 @contextmanager
-def batches_by_rows(spark: SparkSession) -> Iterator[None]:
-    """Arrow batches cut by rows alone, unless the session has a byte limit of its own choice.
+def batches_by_rows(spark: SparkSession, *, large: bool) -> Iterator[None]:
+    """Arrow batches cut by rows alone, unless the session has a byte limit of its own choice or rows are `large`.
 
     Spark measures a batch after every row to keep to its byte limit, which costs more than all else on the way to
     Python: half of a build's CPU time in the JVM (docs/decisions/0010-arrow-batches-by-rows.md).
     """
     before = {name: spark.conf.get(name) or "" for name in (BATCH_BYTES, BATCH_ROWS)}
-    if before[BATCH_BYTES] != DEFAULT_BATCH_BYTES:
+    if large or before[BATCH_BYTES] != DEFAULT_BATCH_BYTES:
         yield
         return
     rows = int(before[BATCH_ROWS])

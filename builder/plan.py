@@ -12,6 +12,7 @@ Without partitions there is one task a bucket: bucket i is slot i is task i.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ class BuildPlan:
     """Partitions of the parent that no input row falls into: their files go into the new snapshot as they are."""
     task_limit: int = 200
     build_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @cached_property
     def slot_count(self) -> int:

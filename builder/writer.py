@@ -16,17 +16,19 @@ import random
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 
+from builder.folds import ArrowFold
 from builder.spark_errors import raise_marked
 from stelae import types as t
 from stelae.errors import CorruptData, StelaeError
 from stelae.keys import KeyCodec
+from stelae.merging import HIDDEN_SINCE
 from stelae.paths import sst_path
 from stelae.rows import RowCodec
 from stelae.schema import TableSchema
@@ -34,9 +36,6 @@ from stelae.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SLOT = "__stelae_slot"
-"""INT column: the slot that a row belongs to; the first column that the writer gets."""
 
 REPORT_DDL = "report STRING"
 
@@ -77,7 +76,13 @@ class WriteSpec:
     folders: dict[int, tuple[str, int]]
     """Slot → partition folder and bucket."""
     task_count: int
+    merged: bool
+    """Rows come one a key, with two columns more: `RECORDS` and `FORGOTTEN` of builder/merge.py."""
     keeps_tombstones: bool
+    forget_before_ms: int | None
+    """Tombstones that became one before this time are dropped."""
+    folds: Mapping[int, ArrowFold]
+    """What is left to be done for a value column, by its position among the value columns."""
     compression: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -207,20 +212,32 @@ class _SlotWriter:
 
     def write(self, batch: pa.RecordBatch, last_of_key: np.ndarray) -> None:
         """Append the rows that `last_of_key` marks."""
-        self._rows_in += batch.num_rows
-        hidden = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
-        keep = last_of_key if self._spec.keeps_tombstones else last_of_key & ~hidden
+        spec = self._spec
+        key_count = len(spec.schema.key_columns)
+        at_hidden = 1 + key_count + len(self._rows.columns)
+        hidden = batch.column(at_hidden).to_numpy(zero_copy_only=False)
+        if spec.merged:
+            records, forgotten = (batch.column(at_hidden + i).to_numpy(zero_copy_only=False) for i in (1, 2))
+            self._rows_in += int(records.sum())
+            keep = last_of_key & ~forgotten
+        else:
+            self._rows_in += batch.num_rows
+            keep = last_of_key if spec.keeps_tombstones else last_of_key & ~hidden
+        if spec.forget_before_ms is not None:
+            keep = keep & ~(hidden & self._hidden_long_ago(batch.column(at_hidden - 1), spec.forget_before_ms))
         if not keep.all():
             batch = batch.filter(keep)
             hidden = hidden[keep]
         if not batch.num_rows:
             return
-        key_count = len(self._spec.schema.key_columns)
         columns = batch.columns
-        values = columns[1 + key_count : -1]
+        values = columns[1 + key_count : at_hidden]
+        for position, fold in spec.folds.items():
+            values[position] = fold(values[position], self._key_of(columns[1 : 1 + key_count]))
         any_hidden = bool(hidden.any())
         if any_hidden:
-            values = self._only_sequence(values, hidden)
+            if not spec.merged:
+                values = self._only_sequence(values, hidden)
             self._hidden_rows += int(hidden.sum())
         keys = self._keys.encode_list(columns[1 : 1 + key_count])
         rows = self._rows.encode_list(values, hidden if any_hidden else None, rows=batch.num_rows)
@@ -261,12 +278,29 @@ class _SlotWriter:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        keep = set(self._spec.schema.options.sequence_field)
+        keep = {*self._spec.schema.options.sequence_field, HIDDEN_SINCE}
         mask = pa.array(hidden)
         return [
             array if column.name in keep else pc.if_else(mask, pa.scalar(None, array.type), array)
-            for column, array in zip(self._spec.schema.value_columns, values, strict=True)
+            for column, array in zip(self._rows.columns, values, strict=True)
         ]
+
+    def _hidden_long_ago(self, since: pa.Array, before_ms: int) -> np.ndarray:
+        """Of the state column `HIDDEN_SINCE`, the last of the stored ones; a row without it was never told to go."""
+        import pyarrow.compute as pc
+
+        long_ago: np.ndarray = pc.fill_null(pc.less(since, before_ms), False).to_numpy(zero_copy_only=False)
+        return long_ago
+
+    def _key_of(self, columns: Sequence[pa.Array]) -> Callable[[int], str]:
+        """Shows the key of a row, for people."""
+        names = [column.name for column in self._spec.schema.key_columns]
+
+        def key_of(row: int) -> str:
+            key = {name: column[row].as_py() for name, column in zip(names, columns, strict=True)}
+            return orjson.dumps(key, default=str).decode()
+
+        return key_of
 
     def _sample(self, keys: list[bytes], rows: list[bytes]) -> None:
         index = self._random.randrange(len(keys))

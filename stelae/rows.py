@@ -1,4 +1,4 @@
-"""Row codec, version 1: the value columns of one row as one string of bytes.
+"""Row codec, version 1: the value columns of one row, and its merge state, as one string of bytes.
 
 docs/format.md#rows is the contract; `stelae/cells.py` has the bytes of each type.
 
@@ -24,6 +24,7 @@ from stelae.arrow import Values, arrow_type, conform, from_variable
 from stelae.cells import FAILURES, Fields, FixedCell
 from stelae.cursor import Cursor, Mask, join, nulls_of
 from stelae.errors import CorruptData, InvalidRequest
+from stelae.merging import stored_columns
 from stelae.types import INTEGERS, Array, Binary, DataType, Decimal, Double, Float, Map, Row
 from stelae.values import as_is, value_codec
 
@@ -51,9 +52,11 @@ Decoder: TypeAlias = Callable[[bytes], Any]
 class RowCodec:
     """Encodes rows of one schema, and decodes rows that have its id.
 
-    Columns are the schema's value columns, in their order. A value that its column cannot hold, or a null in a NOT NULL
-    column (a tombstone may have them), raises InvalidRequest naming the column; bytes that are no row of this schema
-    raise CorruptData. Methods for one row and for many agree byte for byte.
+    Columns are the schema's value columns, in their order, and after them its state columns (`stelae/merging.py`): only
+    those who name them get to see them, and where rows are encoded they may be left out, and are null then. A value
+    that its column cannot hold, or a null in a NOT NULL column (a tombstone may have them), raises InvalidRequest
+    naming the column; bytes that are no row of this schema raise CorruptData. Methods for one row and for many agree
+    byte for byte.
     """
 
     decode: Callable[[bytes], tuple[Any, ...] | None]
@@ -63,8 +66,9 @@ class RowCodec:
         if not 0 <= schema.id <= MAX_SCHEMA_ID:
             raise InvalidRequest(f"schema id {schema.id} does not fit a row", hint=f"ids end at {MAX_SCHEMA_ID}")
         self.schema = schema
-        self.columns: tuple[Column, ...] = schema.value_columns
+        self.columns: tuple[Column, ...] = stored_columns(schema)
         self._count = len(self.columns)
+        self._by_name = {column.name: column for column in self.columns}
         self._names = [column.name for column in self.columns]
         self._index_of_id = {column.id: i for i, column in enumerate(self.columns)}
         null_bytes = (self._count + 7) // 8
@@ -76,7 +80,7 @@ class RowCodec:
         self._struct = struct.Struct(f"<{self._header_size}s{self._fields.codes}")
         self._usual_header = self._header(0, 0)
         self._decoders = lru_cache(CACHED_DECODERS)(self._decoder)
-        self.decode = self.decoder(self._names)
+        self.decode = self.decoder([column.name for column in schema.value_columns])
 
     def __reduce__(self) -> tuple[object, ...]:
         # Closures do not pickle, and Spark sends codecs to executors.
@@ -87,6 +91,8 @@ class RowCodec:
     def encode(self, values: Sequence[Any], hidden: bool = False) -> bytes:
         """The row of the physical values of all value columns; None is null."""
         header = self._usual_header
+        if len(values) == len(self.schema.value_columns) < self._count:
+            values = [*values, *[None] * (self._count - len(values))]
         try:
             if len(values) != self._count:
                 raise TypeError("another number of values")
@@ -139,7 +145,7 @@ class RowCodec:
 
         A row that is null, as a lookup of a missing key gives it, is null in every column.
         """
-        wanted = self.columns if columns is None else [self.column(name) for name in columns]
+        wanted = self.schema.value_columns if columns is None else [self.column(name) for name in columns]
         return _past_nulls(rows, lambda present: self.decode_columns(present, wanted))
 
     def hidden_mask(self, rows: pa.Array) -> Mask:
@@ -149,13 +155,14 @@ class RowCodec:
     # What RowReader needs besides.
 
     def column(self, name: str) -> Column:
-        """The value column of that name."""
-        column = self.schema.column(name)
-        if column.id not in self._index_of_id:
+        """The value column, or state column, of that name."""
+        column = self._by_name.get(name)
+        if column is None:
+            self.schema.column(name)
             raise InvalidRequest(
                 f"column {name} is part of the primary key, and not in the row",
                 place=name,
-                hint=f"value columns: {', '.join(self._names)}",
+                hint=f"value columns: {', '.join(column.name for column in self.schema.value_columns)}",
             )
         return column
 
@@ -305,6 +312,9 @@ class RowCodec:
         self, columns: Sequence[pa.Array], hidden: Mask | None, rows: int | None
     ) -> tuple[Values, list[pa.Array]]:
         """The heads as records, and the variable cells, a BinaryArray a column."""
+        if 0 < len(columns) == len(self.schema.value_columns) < self._count:
+            state = self.columns[len(columns) :]
+            columns = [*columns, *(pa.nulls(len(columns[0]), arrow_type(column.type)) for column in state)]
         if len(columns) != self._count:
             raise InvalidRequest(
                 f"a row has {self._count} value columns, but {len(columns)} were given",
@@ -391,7 +401,7 @@ class RowReader:
 
     def decode_batch(self, rows: pa.Array, columns: Sequence[str] | None = None) -> list[pa.Array]:
         """Like `RowCodec.decode_batch`, for rows of several schema ids."""
-        wanted = self._codec.columns if columns is None else [self._codec.column(name) for name in columns]
+        wanted = self.target.value_columns if columns is None else [self._codec.column(name) for name in columns]
         return _past_nulls(rows, lambda present: self._decode_mixed(present, wanted))
 
     def hidden_mask(self, rows: pa.Array) -> Mask:
@@ -487,8 +497,8 @@ def _chain(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | No
 
 
 def _check_readable(old: TableSchema, new: TableSchema) -> None:
-    by_id = {column.id: column for column in old.value_columns}
-    for column in new.value_columns:
+    by_id = {column.id: column for column in stored_columns(old)}
+    for column in stored_columns(new):
         was = by_id.get(column.id)
         if was is not None and not _holds(column.type, was.type):
             raise CorruptData(

@@ -181,7 +181,7 @@ def test_many_partitions_share_few_tasks(spark: SparkSession, tmp_path: Path) ->
     warehouse = Warehouse(tmp_path)
     table = warehouse.create_table(VISITS)
     frame = spark.range(3000).selectExpr("concat('d', id % 40) AS dt", "cast(id AS INT) AS id", "1 AS pages")
-    plan = make_plan(table, table.schema, change_records(frame, table.schema, None), "merge")
+    plan = make_plan(table, table.schema, change_records(frame, table.schema, None).frame, "merge")
     assert (plan.slot_count, plan.task_count, plan.one_slot_a_task) == (80, 16, False)
     snapshot = build(spark, warehouse, "visits", frame)
     assert len(snapshot.partitions) == 40
@@ -307,7 +307,7 @@ def test_partial_updates_may_lack_all_but_keys_and_order(spark: SparkSession) ->
         "CREATE TABLE t (id INT, a INT, ts INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('sequence.field' = 'ts')"
     )
     schema = replace(schema, options=replace(schema.options, merge_engine="partial-update"))
-    assert change_records(spark.sql("SELECT 1 AS id, 2 AS ts"), schema, None).columns[:3] == ["id", "a", "ts"]
+    assert change_records(spark.sql("SELECT 1 AS id, 2 AS ts"), schema, None).frame.columns[:3] == ["id", "a", "ts"]
     with pytest.raises(InvalidRequest, match="lacks columns of the table: ts"):
         change_records(spark.sql("SELECT 1 AS id, 2 AS a"), schema, None)
     with pytest.raises(InvalidRequest, match="lacks columns of the table: id"):

@@ -1,0 +1,623 @@
+"""Records of a key, folded column by column: the engines partial-update and aggregation, as Spark aggregation.
+
+    records: stored rows and changes of one task
+      → position and lateness, where the order of records matters     window functions, on one sort
+      → one aggregate expression a column, the stored row among the records as what came first
+      → one row a key: key columns, stored columns, hidden, records, forgotten
+
+docs/merging.md says what comes out; `stelae/merging.py` has the rules. Everything here is Spark expressions, evaluated
+in the JVM; what Spark has no exact function for leaves as a list of inputs, which `builder/folds.py` folds.
+
+Two orders rule a table. *Arrival* is the order in which records came in: builds, files, rows. *Position* is the merge
+order: (sequence, arrival). A record is *late* if one that arrived before it has a greater sequence. All results are
+the same however the records are cut into builds:
+
+- functions that commute need no order;
+- functions that pick a record take the first or last position; a stored row says in `__stelae_positions` which of its
+  values come from another record than its newest one, and enters as one record for each of them;
+- functions that accumulate fold in order of arrival, late records underneath; so do sequence groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+from builder.changes import ACTION, HIDDEN, REMOVE, RETRACT, id_column, order_columns, raise_for_row
+from builder.folds import fold, is_folded_in_arrow
+from builder.plan import SLOT, BuildPlan
+from stelae import types as t
+from stelae.merging import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules
+from stelae.schema import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+RECORDS = "__stelae_records"
+"""BIGINT column of merged rows: records that went into the row, the stored one included."""
+FORGOTTEN = "__stelae_forgotten"
+"""BOOLEAN column of merged rows: nothing of the row has to be stored."""
+
+_ENTRY = "__stelae_entry"
+_POSITION = "__stelae_position"
+_NUMBER = "__stelae_number"
+_LATE = "__stelae_late"
+_ALIVE = "__stelae_alive"
+_EFFECTIVE = "__stelae_effective"
+_LIFE = "__stelae_life"
+_OF_LAST_LIFE = "__stelae_of_last_life"
+_TOP = "__stelae_top"
+_REMOVED = "__stelae_removed"
+_INSERTS = "__stelae_inserts"
+
+
+def _late_in(group: int | None) -> str:
+    return _LATE if group is None else f"{_LATE}_{group}"
+
+
+def exploded(base: DataFrame, schema: TableSchema) -> DataFrame:
+    """Stored rows with the column `__stelae_entry`: null for the row itself; and one record more, its entry in it, for
+    each value that does not come from the row's newest record.
+    """
+    from pyspark.sql import functions as f
+
+    if not merge_rules(schema).keeps_positions:
+        return base
+    entry_type = base.schema[POSITIONS].dataType
+    entries = f.concat(f.array(f.lit(None)).cast(entry_type), f.coalesce(f.col(POSITIONS), f.array().cast(entry_type)))
+    exploded = base.select("*", f.explode(entries).alias(_ENTRY))
+    is_removal = f.coalesce(f.col(f"{_ENTRY}.id") == REMOVAL, f.lit(False))
+    order = order_columns(exploded)
+    # The row itself came after its own removal.
+    exploded = exploded.withColumn(order[0], f.when(is_removal, f.lit(-2)).otherwise(f.col(order[0])).cast(
+        exploded.schema[order[0]].dataType))  # fmt: skip
+    return exploded.withColumn(ACTION, f.when(is_removal, f.lit(REMOVE)).otherwise(f.col(ACTION)).cast("tinyint"))
+
+
+def without_entries(changes: DataFrame, base: DataFrame | None) -> DataFrame:
+    """Changes with the columns that `exploded` adds to stored rows."""
+    from pyspark.sql import functions as f
+
+    if base is None or _ENTRY not in base.columns:
+        return changes
+    return changes.withColumn(_ENTRY, f.lit(None).cast(base.schema[_ENTRY].dataType))
+
+
+def merged(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
+    """One row a key from records that are on the task of their slot. `retracts`: there may be -U and -D among them."""
+    return _Merge(records, plan, retracts).rows()
+
+
+@dataclass
+class _Merge:
+    """One merge being planned. Runs on the driver, and only makes expressions."""
+
+    records: DataFrame
+    plan: BuildPlan
+    retracts: bool
+
+    def __post_init__(self) -> None:
+        from pyspark.sql import functions as f
+
+        self.schema = self.plan.schema
+        self.rules: MergeRules = merge_rules(self.schema)
+        self.order = order_columns(self.records)
+        self.entries = _ENTRY in self.records.columns
+        self.keys = [f.col(t.quote_name(column.name)) for column in self.schema.key_columns]
+        self.partition = [f.col(name) for name in self.plan.task_columns]
+        self.is_base = f.col(self.order[0]) < 0
+        self.removes = self.retracts and "remove" in (self.rules.on_delete, self.rules.on_update_before)
+        self.may_be_hidden = self.rules.keeps_tombstones or self.removes
+        self.removed_before = self.entries and "remove" in (self.rules.on_delete, self.rules.on_update_before)
+        self.whole = f.col(_ENTRY).isNull() if self.entries else f.lit(True)
+
+    # --- the plan
+
+    def rows(self) -> DataFrame:
+        return self.finished(self.aggregated(self.with_order(self.records)))
+
+    def with_order(self, records: DataFrame) -> DataFrame:
+        """Positions, lateness and removals, as far as anything depends on them."""
+        from pyspark.sql import functions as f
+
+        named = self.rules.removal_group
+        if self.rules.sequence:
+            records = records.withColumn(_POSITION, f.row_number().over(self.window(*self.merge_order())))
+            if self.accumulates(None) or self.removes:
+                records = self.with_lateness(records, None, f.col(_POSITION), f.lit(True))
+        if self.removes and named is not None:
+            records = self.with_lateness(records, named, self.group_sequence(named), self.takes_part(named))
+        records = self.with_removals(records)
+        for index in range(len(self.rules.groups)):
+            if self.accumulates(index) and _late_in(index) not in records.columns:
+                records = self.with_lateness(records, index, self.group_sequence(index), self.takes_part(index))
+        return records
+
+    def accumulates(self, group: int | None) -> bool:
+        """Whether some column, ordered by this group or by the table's sequence, depends on which records are late."""
+        picking = group is not None
+        return any(
+            rule.group == group and (rule.function.kind == "accumulates" or (picking and not self.is_plain(rule)))
+            for rule in self.rules.columns
+            if rule.function.kind != "commutes"
+        )
+
+    def is_plain(self, rule: ColumnRule) -> bool:
+        """A column of a group that is what the newest record of the group has."""
+        return rule.function.name == "last_value" and (rule.takes_back or not self.retracts)
+
+    def with_lateness(self, records: DataFrame, group: int | None, sequence: Column, takes_part: Column) -> DataFrame:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        arrival = self.window(*self.arrival())
+        lives = [f.col(_LIFE)] if _LIFE in records.columns else []
+        before = self.window(*self.arrival(), lives=lives).rowsBetween(Window.unboundedPreceding, -1)
+        newest = f.max(f.when(takes_part, sequence)).over(before)
+        if _NUMBER not in records.columns:
+            records = records.withColumn(_NUMBER, f.row_number().over(arrival))
+        late = takes_part & f.coalesce(sequence < newest, f.lit(False))
+        return records.withColumn(_late_in(group), late)
+
+    def with_removals(self, records: DataFrame) -> DataFrame:
+        """The column `__stelae_alive`: false for records that were there before the key's last removal."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        removes = f.col(ACTION) == REMOVE
+        if not self.removes and not self.removed_before:
+            return records
+        if self.rules.removal_group is not None:
+            group = self.rules.removal_group
+            effective = removes & self.takes_part(group) & ~f.col(_late_in(group))
+            # Groups start anew with each removal, from the sequences of the record that removes.
+            so_far = self.window(*self.arrival()).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+            records = records.withColumn(_EFFECTIVE, effective)
+            records = records.withColumn(_LIFE, f.sum(f.col(_EFFECTIVE).cast("int")).over(so_far))
+            last = f.max(_LIFE).over(self.window())
+            records = records.withColumn(_OF_LAST_LIFE, f.col(_LIFE) == last)
+            return records.withColumn(_ALIVE, f.col(_OF_LAST_LIFE) & ~f.col(_EFFECTIVE))
+        if self.rules.sequence:
+            late = f.col(_LATE) if _LATE in records.columns else f.lit(False)
+            effective = removes & (~late | ~self.whole)
+            when = f.col(_POSITION)
+        else:
+            effective = removes
+            when = self.arrival_value()
+        records = records.withColumn(_EFFECTIVE, effective)
+        last = f.max(f.when(f.col(_EFFECTIVE), when)).over(self.window())
+        return records.withColumn(_ALIVE, f.coalesce(when > last, f.lit(True)))
+
+    def aggregated(self, records: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        counted = f.lit(1)
+        for text, hint, refused in self.refusals(records):
+            counted = f.when(refused, raise_for_row(text, f.lit(""), self.schema, hint=hint).cast("int")).otherwise(
+                counted
+            )
+        totals = [f.sum(f.when(self.whole, counted).otherwise(f.lit(0))).alias(RECORDS)]
+        totals += [f.first(f.col(t.quote_name(c.name))).alias(c.name) for c in self.schema.partition_columns]
+        if self.may_be_hidden:
+            totals.append(f.coalesce(f.max(self.shows(records)), f.lit(False)).alias(_INSERTS))
+            totals.append(f.max(f.when(self.alive(records) & self.whole, 1)).isNull().alias(FORGOTTEN))
+        if self.rules.sequence:
+            fields = [f.col(_POSITION).alias("position"), *self.sequence_fields()]
+            totals.append(f.max_by(f.struct(*fields), f.when(self.whole, f.col(_POSITION))).alias(_TOP))
+        if self.keeps_removal(records):
+            removed = f.when(f.col(_EFFECTIVE), f.col(_POSITION))
+            totals.append(f.max_by(f.struct(*self.sequence_fields()), removed).alias(_REMOVED))
+        if HIDDEN_SINCE in records.columns:
+            since = f.when(self.is_base & f.col(HIDDEN) & self.whole, f.col(HIDDEN_SINCE))
+            totals.append(f.when(f.max(~self.is_base), f.lit(None)).otherwise(f.max(since)).alias(HIDDEN_SINCE))
+        for index in range(len(self.rules.groups)):
+            totals.append(self.group_winner(records, index).alias(f"{_TOP}_{index}"))
+        values = [
+            self.aggregate(records, rule).alias(_result(number))
+            for number, rule in enumerate(self.rules.columns)
+            if not (rule.group is not None and self.is_plain(rule))
+        ]
+        return records.groupBy(*self.partition, *self.keys).agg(*totals, *values)
+
+    def finished(self, rows: DataFrame) -> DataFrame:
+        """Columns in the writer's order, results in the types of their columns."""
+        from pyspark.sql import functions as f
+
+        hidden = ~f.col(_INSERTS) if self.may_be_hidden else f.lit(False)
+        forgotten = f.col(FORGOTTEN) if self.may_be_hidden and not self.rules.sequence and (
+            self.rules.removal_group is None) else f.lit(False)  # fmt: skip
+        values: dict[str, Column] = {}
+        for i, column in enumerate(self.rules.sequence):
+            values[column.name] = f.col(f"{_TOP}.s{i}")
+        for index, group in enumerate(self.rules.groups):
+            for i, column in enumerate(group.sequence):
+                values[column.name] = f.col(f"{_TOP}_{index}.s{i}")
+        for number, rule in enumerate(self.rules.columns):
+            if rule.group is not None and self.is_plain(rule):
+                values[rule.column.name] = f.col(f"{_TOP}_{rule.group}.v{number}")
+            else:
+                values[rule.column.name] = self.result(f.col(_result(number)), rule)
+        state = []
+        if self.rules.keeps_positions:
+            state.append(self.positions(rows))
+        if self.schema.options.tombstone_time_retained_ms is not None:
+            since = f.coalesce(f.col(HIDDEN_SINCE), f.lit(self.plan.now_ms)) if HIDDEN_SINCE in rows.columns else f.lit(
+                self.plan.now_ms)  # fmt: skip
+            state.append(f.when(hidden, since).cast("bigint"))
+        columns = [*self.keys, *(values[column.name] for column in self.schema.value_columns), *state]
+        return rows.select(
+            SLOT, *(column.alias(f"_{i}") for i, column in enumerate(columns)), hidden.alias(HIDDEN),
+            f.col(RECORDS).cast("bigint").alias(RECORDS), forgotten.alias(FORGOTTEN),
+        )  # fmt: skip
+
+    # --- order
+
+    def window(self, *order: Column, lives: Sequence[Column] = ()) -> WindowSpec:
+        from pyspark.sql import Window
+
+        spec = Window.partitionBy(*self.partition, *self.keys, *lives)
+        return spec.orderBy(*order) if order else spec
+
+    def arrival(self) -> list[Column]:
+        from pyspark.sql import functions as f
+
+        # A stored row comes after the entries that it is exploded into.
+        last = [f.col(_ENTRY).isNull()] if self.entries else []
+        return [*(f.col(name) for name in self.order), *last]
+
+    def arrival_value(self) -> Column:
+        """Arrival as one value that can be compared."""
+        from pyspark.sql import functions as f
+
+        return f.col(self.order[0]) if len(self.order) == 1 else f.struct(*(f.col(name) for name in self.order))
+
+    def merge_order(self) -> list[Column]:
+        from pyspark.sql import functions as f
+
+        order = [c.desc_nulls_first() if self.rules.descending else c.asc_nulls_first() for c in self.sequence()]
+        if self.rules.retracts_first:
+            order.append((f.col(ACTION) == 0).asc())
+        return [*order, *self.arrival()]
+
+    def sequence_fields(self) -> list[Column]:
+        """The sequence of a record, as fields of a struct."""
+        return [column.alias(f"s{i}") for i, column in enumerate(self.sequence())]
+
+    def sequence(self) -> list[Column]:
+        """The sequence of a record: that of its entry, if it has one."""
+        from pyspark.sql import functions as f
+
+        columns = []
+        for i, column in enumerate(self.rules.sequence):
+            own = f.col(t.quote_name(column.name))
+            if self.entries:
+                own = f.when(f.col(_ENTRY).isNotNull(), f.col(f"{_ENTRY}.s{i}")).otherwise(own)
+            columns.append(own)
+        return columns
+
+    def group_sequence(self, index: int) -> Column:
+        from pyspark.sql import functions as f
+
+        group = self.rules.groups[index]
+        return f.struct(*(f.col(t.quote_name(c.name)).alias(f"s{i}") for i, c in enumerate(group.sequence)))
+
+    def takes_part(self, index: int | None) -> Column:
+        """Whether a record says anything about a group: its sequence is not null altogether."""
+        from pyspark.sql import functions as f
+
+        if index is None:
+            return f.lit(True)
+        return reduce(or_, (f.col(t.quote_name(c.name)).isNotNull() for c in self.rules.groups[index].sequence))
+
+    def effective_order(self, rule: ColumnRule) -> Column:
+        """Order of arrival, late records before all others: where a record lands in a fold."""
+        from pyspark.sql import functions as f
+
+        late = _late_in(rule.group)
+        if rule.group is None and not self.rules.sequence:
+            return self.arrival_value()
+        return f.when(f.col(late), -f.col(_NUMBER)).otherwise(f.col(_NUMBER))
+
+    # --- which records count
+
+    def alive(self, records: DataFrame) -> Column:
+        from pyspark.sql import functions as f
+
+        return f.col(_ALIVE) if _ALIVE in records.columns else f.lit(True)
+
+    def shows(self, records: DataFrame) -> Column:
+        """Whether a record makes the row visible."""
+        from pyspark.sql import functions as f
+
+        shows = self.alive(records) & self.whole & f.when(self.is_base, ~f.col(HIDDEN)).otherwise(f.col(ACTION) == 0)
+        group = self.rules.removal_group
+        if group is not None and _late_in(group) in records.columns:
+            shows &= self.is_base | ~f.col(_late_in(group))
+        return shows
+
+    def keeps_removal(self, records: DataFrame) -> bool:
+        return self.rules.keeps_positions and _EFFECTIVE in records.columns
+
+    def is_retract(self, records: DataFrame) -> Column:
+        """Whether a record takes values back; so does a -D that came too late to remove its row."""
+        from pyspark.sql import functions as f
+
+        retract = f.col(ACTION) == RETRACT
+        if self.rules.removal_group is not None and _EFFECTIVE in records.columns:
+            retract |= (f.col(ACTION) == REMOVE) & ~f.col(_EFFECTIVE)
+        return retract
+
+    def taking_part(self, records: DataFrame, rule: ColumnRule) -> Column:
+        """Whether a record counts for a column at all."""
+        from pyspark.sql import functions as f
+
+        conditions = [self.takes_part(rule.group)]
+        if _ALIVE in records.columns:
+            conditions.append(f.col(_ALIVE))
+        if self.retracts or self.removed_before:
+            retract = self.is_retract(records)
+            insert = f.col(ACTION) == 0
+            conditions.append(insert | retract if rule.explicit and rule.takes_back else insert)
+        if self.entries:
+            own = f.exists(f.col(POSITIONS), lambda entry: entry.getField("id") == rule.column.id)
+            of_row = ~f.coalesce(own, f.lit(False))
+            of_entry = f.col(f"{_ENTRY}.id") == rule.column.id
+            picks = rule.function.kind == "picks"
+            conditions.append(f.when(self.whole, of_row).otherwise(of_entry) if picks else self.whole)
+        return reduce(and_, conditions)
+
+    def refusals(self, records: DataFrame) -> list[tuple[str, str, Column]]:
+        """Text, hint and condition of records that a column can't take."""
+        takes_back = "retract" in (self.rules.on_delete, self.rules.on_update_before)
+        if not self.retracts or not (takes_back or self.rules.removal_group is not None):
+            return []
+        found = []
+        for rule in self.rules.columns:
+            if rule.explicit and rule.takes_back and not rule.function.can_retract:
+                name = rule.column.name
+                found.append((
+                    f"a -U or -D for column {name}, whose function {rule.function.name} can't take a value back,",
+                    f"'fields.{name}.ignore-retract' = 'true' lets the column be; 'ignore-delete' drops -U and -D",
+                    ~self.is_base & self.is_retract(records) & self.takes_part(rule.group),
+                ))  # fmt: skip
+        return found
+
+    # --- one expression a column
+
+    def group_winner(self, records: DataFrame, index: int) -> Column:
+        """Sequence and plain columns of the newest record of a group."""
+        from pyspark.sql import functions as f
+
+        group = self.rules.groups[index]
+        fields = [f.col(t.quote_name(c.name)).alias(f"s{i}") for i, c in enumerate(group.sequence)]
+        for number, rule in enumerate(self.rules.columns):
+            if rule.group == index and self.is_plain(rule):
+                value = f.col(t.quote_name(rule.column.name))
+                if self.retracts:
+                    value = f.when(self.alive(records) & (f.col(ACTION) == 0), value)
+                fields.append(value.alias(f"v{number}"))
+        order = f.struct(*(f.col(t.quote_name(c.name)) for c in group.sequence), *self.arrival())
+        part = self.takes_part(index)
+        if _OF_LAST_LIFE in records.columns:
+            part &= f.col(_OF_LAST_LIFE)
+        return f.max_by(f.struct(*fields), f.when(part, order))
+
+    def aggregate(self, records: DataFrame, rule: ColumnRule) -> Column:
+        """The aggregate expression of one column; `result` finishes it."""
+        match rule.function.kind:
+            case "commutes":
+                return self.commuting(records, rule)
+            case "picks":
+                return self.picked(records, rule)
+            case _:
+                return self.accumulated(records, rule)
+
+    def commuting(self, records: DataFrame, rule: ColumnRule) -> Column:
+        from pyspark.sql import functions as f
+
+        value = f.col(t.quote_name(rule.column.name))
+        part = self.taking_part(records, rule)
+        retract = self.is_retract(records) if self.retracts else f.lit(False)
+        counted = f.when(part, value)
+        match rule.function.name:
+            case "sum":
+                return _sum(counted, retract if self.retracts else None, rule.column.type)
+            case "count":
+                one = f.when(retract, f.lit(-1)).otherwise(f.lit(1)) if self.retracts else f.lit(1)
+                change = f.when(part & value.isNotNull(), one).otherwise(f.lit(0))
+                return f.sum(f.when(self.is_base, f.coalesce(counted, f.lit(0))).otherwise(change).cast("bigint"))
+            case "max":
+                return f.max(counted)
+            case "min":
+                return f.min(counted)
+            case "bool_and":
+                return f.bool_and(counted)
+            case "bool_or":
+                return f.bool_or(counted)
+            case "hll_sketch":
+                return f.hll_union_agg(counted, True)
+            case "theta_sketch":
+                return f.theta_union_agg(counted)
+            case _:  # rbm32, rbm64
+                number = id_column(rule.column)
+                ids = f.when(part, f.col(number)) if number in records.columns else f.lit(None).cast("bigint")
+                return f.struct(f.collect_list(counted).alias("bitmaps"), f.collect_list(ids).alias("ids"))
+
+    def picked(self, records: DataFrame, rule: ColumnRule) -> Column:
+        from pyspark.sql import functions as f
+
+        name = rule.function.name
+        value = f.col(t.quote_name(rule.column.name))
+        part = self.taking_part(records, rule)
+        if rule.group is not None:
+            if name == "last_value":  # With ignore-retract: the others are what the newest record has.
+                return f.max_by(value, f.when(part & ~f.col(_late_in(rule.group)), f.col(_NUMBER)))
+            if name == "last_non_null_value" and self.retracts and rule.takes_back:
+                return self.folded(records, rule)
+            order = self.effective_order(rule)
+        else:
+            order = f.col(_POSITION) if self.rules.sequence else self.arrival_value()
+        if name.endswith("non_null_value"):
+            is_entry = ~self.whole if self.entries else f.lit(False)
+            part &= value.isNotNull() | is_entry
+        elif self.may_be_hidden and (name == "first_value" or not rule.takes_back):
+            # What was never set is null in a hidden row, too.
+            part &= ~(self.is_base & f.col(HIDDEN))
+        if self.retracts and rule.takes_back and name.startswith("last"):
+            value = f.when(self.is_retract(records), f.lit(None)).otherwise(value)
+        if rule.group is None and self.rules.sequence:
+            value = f.struct(value.alias("v"), f.col(_POSITION).alias("position"), *self.sequence_fields())
+        by = f.min_by if name.startswith("first") else f.max_by
+        return by(value, f.when(part, order))
+
+    def accumulated(self, records: DataFrame, rule: ColumnRule) -> Column:
+        from pyspark.sql import functions as f
+
+        value = f.col(t.quote_name(rule.column.name))
+        part = self.taking_part(records, rule) & value.isNotNull()
+        order = self.effective_order(rule)
+        match rule.function.name:
+            case "listagg":
+                return _listagg(
+                    f.when(part & value.rlike(r"(?U)\S"), f.struct(order.alias("o"), value.alias("v"))), rule
+                )
+            case "collect" if not self.retracts:
+                arrays = _sorted(f.collect_list(f.when(part, f.struct(order.alias("o"), value.alias("v")))), rule)
+                flat = f.flatten(f.transform(arrays, lambda x: x.getField("v")))
+                elements = f.array_distinct(flat) if rule.options.distinct else flat
+                return f.when(f.size(arrays) > 0, elements)
+            case _:
+                return self.folded(records, rule)
+
+    def folded(self, records: DataFrame, rule: ColumnRule) -> Column:
+        """Inputs as a list in order of arrival, folded one by one."""
+        from pyspark.sql import functions as f
+
+        value = f.col(t.quote_name(rule.column.name))
+        part = self.taking_part(records, rule) & value.isNotNull()
+        number = f.col(_NUMBER) if _late_in(rule.group) in records.columns else self.arrival_value()
+        late = f.col(_late_in(rule.group)) if _late_in(rule.group) in records.columns else f.lit(False)
+        retract = self.is_retract(records) & ~self.is_base if self.retracts else f.lit(False)
+        item = f.struct(number.alias("o"), late.alias("late"), retract.alias("retract"), value.alias("v"))
+        items = _sorted(f.collect_list(f.when(part, item)), rule)
+        if is_folded_in_arrow(rule):
+            return f.transform(
+                items, lambda x: f.struct(x.getField("retract").alias("retract"), x.getField("v").alias("v"))
+            )
+        return fold(items, rule, self.schema)
+
+    def result(self, value: Column, rule: ColumnRule) -> Column:
+        """The aggregate in its column's type; what does not fit stops the build."""
+        from pyspark.sql import functions as f
+
+        if rule.function.kind == "picks" and rule.group is None and self.rules.sequence:
+            return value.getField("v")
+        if rule.function.name in ("sum", "count"):
+            wide = _sum_total(value, rule.column.type) if rule.function.name == "sum" else value
+            text = f"{rule.function.name} does not fit column {rule.column.name} {rule.column.type.sql_name()}: "
+            target = rule.column.type.spark()
+            narrow = wide.try_cast(target)
+            shown = f.coalesce(wide.cast("string"), f.lit("more than 38 digits"))
+            error = raise_for_row(text, shown, self.schema, hint="a wider type has room for it").cast(target)
+            any_value = value.getField("any") if isinstance(rule.column.type, t.Decimal) else wide.isNotNull()
+            return f.when(any_value & narrow.isNull(), error).otherwise(narrow)
+        return value
+
+    def positions(self, rows: DataFrame) -> Column:
+        """The state of picking functions: sequences of values that are not of the newest record."""
+        from pyspark.sql import functions as f
+
+        count = len(self.rules.sequence)
+        entries = []
+        for number, rule in enumerate(self.rules.columns):
+            if rule.function.kind != "picks":
+                continue
+            picked = f.col(_result(number))
+            elsewhere = picked.getField("position") != f.col(f"{_TOP}.position")
+            if rule.function.name.endswith("non_null_value"):
+                elsewhere |= picked.getField("v").isNull()
+            entries.append(f.when(picked.isNotNull() & elsewhere, _entry(rule.column.id, picked, count)))
+        if _REMOVED in rows.columns:
+            entries.append(f.when(f.col(_REMOVED).isNotNull(), _entry(REMOVAL, f.col(_REMOVED), count)))
+        if not entries:
+            return f.lit(None)
+        kept = f.filter(f.array(*entries), lambda entry: entry.isNotNull())
+        return f.when(f.size(kept) > 0, kept)
+
+
+def _result(number: int) -> str:
+    return f"__stelae_result_{number}"
+
+
+def _entry(column_id: int, sequence: Column, count: int) -> Column:
+    from pyspark.sql import functions as f
+
+    fields = [sequence.getField(f"s{i}").alias(f"s{i}") for i in range(count)]
+    return f.struct(f.lit(column_id).alias("id"), *fields)
+
+
+def _sorted(items: Column, rule: ColumnRule) -> Column:
+    """Items in the order of their field o. The natural order of structs is quicker, but MAPs have none."""
+    from pyspark.sql import functions as f
+
+    if not isinstance(rule.column.type, t.Map):
+        return f.array_sort(items)
+    return f.array_sort(
+        items,
+        lambda a, b: (
+            f.when(a.getField("o") < b.getField("o"), -1).when(a.getField("o") > b.getField("o"), 1).otherwise(0)
+        ),
+    )
+
+
+def _sum(value: Column, retract: Column | None, data_type: t.DataType) -> Column:
+    """A sum that can't overflow on the way: of BIGINT in two halves, of DECIMAL in the widest one."""
+    from pyspark.sql import functions as f
+
+    def signed(part: Column) -> Column:
+        return part if retract is None else f.when(retract, -part).otherwise(part)
+
+    match data_type:
+        case t.BigInt():
+            low = value.bitwiseAND(f.lit(0xFFFFFFFF))
+            high = f.shiftright(value, 32)
+            return f.struct(f.sum(signed(high)).alias("high"), f.sum(signed(low)).alias("low"))
+        case t.TinyInt() | t.SmallInt() | t.Int():
+            return f.sum(signed(value.cast("bigint")))
+        case t.Float() | t.Double():
+            return f.sum(signed(value.cast("double")))
+        case _:
+            # Null where DECIMAL(38) overflows: then there are values, and no sum of them.
+            return f.struct(f.try_sum(signed(value)).alias("sum"), f.max(value.isNotNull()).alias("any"))
+
+
+def _sum_total(total: Column, data_type: t.DataType) -> Column:
+    from pyspark.sql import functions as f
+
+    if isinstance(data_type, t.BigInt):
+        high, low = total.getField("high").cast("decimal(20,0)"), total.getField("low").cast("decimal(20,0)")
+        return high * f.lit(4294967296).cast("decimal(11,0)") + low
+    if isinstance(data_type, t.Decimal):
+        return total.getField("sum")
+    return total
+
+
+def _listagg(item: Column, rule: ColumnRule) -> Column:
+    from pyspark.sql import functions as f
+
+    delimiter = rule.options.delimiter if rule.options.delimiter is not None else ","
+    texts = f.transform(f.array_sort(f.collect_list(item)), lambda x: x.getField("v"))
+    if not rule.options.distinct:
+        return f.when(f.size(texts) > 0, f.array_join(texts, delimiter))
+    quoted = "\\Q" + delimiter.replace("\\E", "\\E\\\\E\\Q") + "\\E"
+
+    def tokens(text: Column) -> Column:
+        return f.filter(f.split(text, quoted), lambda token: token.rlike(r"(?U)\S"))
+
+    first = f.try_element_at(texts, f.lit(1))
+    rest = f.flatten(f.transform(f.slice(texts, f.lit(2), f.size(texts)), tokens))
+    added = f.array_except(rest, tokens(first))
+    return f.when(f.size(texts) > 0, f.array_join(f.concat(f.array(first), added), delimiter))
