@@ -25,6 +25,7 @@ from stelae.cells import FAILURES, Fields, FixedCell
 from stelae.cursor import Cursor, Mask, join, nulls_of
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.merging import stored_columns
+from stelae.schema import MAX_SCHEMA_ID
 from stelae.types import INTEGERS, Array, Binary, DataType, Decimal, Double, Float, Map, Row
 from stelae.values import as_is, value_codec
 
@@ -40,8 +41,6 @@ HEADER: list[tuple[str, np.dtype[Any]]] = [
 ]  # On disk. Never change.
 FLAGS_AT = 2
 NULLS_AT = 3
-
-MAX_SCHEMA_ID = 0xFFFF
 
 CACHED_DECODERS = 256
 """Compiled projections kept by a codec: requests name few different sets of columns."""
@@ -452,13 +451,6 @@ def hidden_mask(rows: pa.Array) -> Mask:
     mask = np.zeros(len(rows), np.bool_)
     mask[present] = _headers(conform(rows, Binary(), "row").drop_null())["flags"] & HIDDEN != 0
     return mask
-
-
-def is_hidden(row: bytes) -> bool:
-    """Whether a row is a tombstone."""
-    if len(row) < NULLS_AT:
-        raise _corrupt(row, "it ends within its header")
-    return row[FLAGS_AT] & HIDDEN != 0
 
 
 def distinct(columns: Sequence[Column]) -> Sequence[Column]:

@@ -83,3 +83,26 @@ def test_a_rollback_across_the_change_is_built_on(spark: SparkSession, tmp_path:
     assert in_spark(spark, warehouse) == [{"dt": "a", "id": 1, "pages": 10, "referrer": None}]
     build(spark, warehouse, "visits", spark.sql("SELECT 'a' AS dt, 2 AS id, 20 AS pages, 'y' AS referrer"))
     assert [row["referrer"] for row in in_spark(spark, warehouse)] == [None, "y"]
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        # The late record of time 1 gives the new column, which had no value; `n` stays that of time 5, and then of 7.
+        ("'merge-engine' = 'partial-update', 'sequence.field' = 'ts'", [(5, 5, "late"), (7, 70, "late")]),
+        ("'merge-engine' = 'aggregation', 'fields.n.aggregate-function' = 'sum'", [(1, 15, "late"), (7, 85, "late")]),
+    ],
+)
+def test_what_merges_keep_goes_on(
+    spark: SparkSession, tmp_path: Path, options: str, after: list[tuple[Any, ...]]
+) -> None:
+    """Rows of computed tables hold more than their columns: that is read under the new definition, too."""
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(f"CREATE TABLE t (id INT, ts INT, n INT, PRIMARY KEY (id) NOT ENFORCED) WITH ({options})")
+    build(spark, warehouse, "t", spark.sql("SELECT 1 AS id, 5 AS ts, 5 AS n"))
+    warehouse.alter_table("ALTER TABLE t ADD note STRING")
+    late = spark.sql("SELECT 1 AS id, 1 AS ts, 10 AS n, 'late' AS note")
+    build(spark, warehouse, "t", late)
+    assert [tuple(row)[1:] for row in read(spark, warehouse, "t").collect()] == after[:1]
+    build(spark, warehouse, "t", spark.sql("SELECT 1 AS id, 7 AS ts, 70 AS n"), allow_missing_columns=True)
+    assert [tuple(row)[1:] for row in read(spark, warehouse, "t").collect()] == after[1:]

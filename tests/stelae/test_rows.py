@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.rows import HIDDEN, RowCodec, RowReader, hidden_mask, is_hidden
+from stelae.rows import HIDDEN, RowCodec, RowReader, hidden_mask
 from stelae.schema import Column, TableSchema
 from stelae.types import (
     VARIABLE,
@@ -126,7 +126,6 @@ def test_every_path_agrees(table: tuple[list[DataType], list[tuple[Any, ...]], l
     assert batch.to_pylist() == encoded
     assert codec.encode_list(columns, mask) == encoded
     assert codec.hidden_mask(batch).tolist() == hidden
-    assert list(map(is_hidden, encoded)) == hidden
 
     for row, stored, hides in zip(rows, encoded, hidden, strict=True):
         assert codec.decode(stored) is None if hides else same(codec.decode(stored), row)
@@ -497,8 +496,6 @@ def test_headers_that_no_row_has(row: str, message: str) -> None:
     with pytest.raises(CorruptData):
         codec.decode_batch(pa.array([bytes.fromhex(row)], pa.binary()))
     if len(bytes.fromhex(row)) < 3:
-        with pytest.raises(CorruptData):
-            is_hidden(bytes.fromhex(row))
         with pytest.raises(CorruptData):
             hidden_mask(pa.array([bytes.fromhex(row)], pa.binary()))
 
