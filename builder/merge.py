@@ -105,6 +105,8 @@ class _Merge:
         self.schema = self.plan.schema
         self.rules: MergeRules = merge_rules(self.schema)
         self.order = order_columns(self.records)
+        self.to_fold: set[int] = set()
+        """Ids of columns whose aggregate is the list of their inputs."""
         self.entries = _ENTRY in self.records.columns
         self.keys = [f.col(t.quote_name(column.name)) for column in self.schema.key_columns]
         self.partition = [f.col(name) for name in self.plan.task_columns]
@@ -438,9 +440,9 @@ class _Merge:
             case "bool_or":
                 return f.bool_or(counted)
             case "hll_sketch":
-                return f.hll_union_agg(counted, True)
+                return f.when(f.max(counted.isNotNull()), f.hll_union_agg(counted, True))
             case "theta_sketch":
-                return f.theta_union_agg(counted)
+                return f.when(f.max(counted.isNotNull()), f.theta_union_agg(counted))
             case _:  # rbm32, rbm64
                 number = id_column(rule.column)
                 ids = f.when(part, f.col(number)) if number in records.columns else f.lit(None).cast("bigint")
@@ -493,7 +495,7 @@ class _Merge:
                 return self.folded(records, rule)
 
     def folded(self, records: DataFrame, rule: ColumnRule) -> Column:
-        """Inputs as a list in order of arrival, folded one by one."""
+        """Inputs as a list in order of arrival, to be folded one by one."""
         from pyspark.sql import functions as f
 
         value = f.col(t.quote_name(rule.column.name))
@@ -507,12 +509,15 @@ class _Merge:
             return f.transform(
                 items, lambda x: f.struct(x.getField("retract").alias("retract"), x.getField("v").alias("v"))
             )
-        return fold(items, rule, self.schema)
+        self.to_fold.add(rule.column.id)
+        return items
 
     def result(self, value: Column, rule: ColumnRule) -> Column:
         """The aggregate in its column's type; what does not fit stops the build."""
         from pyspark.sql import functions as f
 
+        if rule.column.id in self.to_fold:
+            return fold(value, rule, self.schema)
         if rule.function.kind == "picks" and rule.group is None and self.rules.sequence:
             return value.getField("v")
         if rule.function.name in ("sum", "count"):
