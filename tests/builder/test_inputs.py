@@ -173,7 +173,7 @@ def test_csv_has_the_types_of_the_table(spark: SparkSession, tmp_path: Path) -> 
     assert [name for name, value in got[1].items() if value is None] == ["s", "d", "t", "m", "v", "extra", "z_us"]
     assert [name for name, value in got[2].items() if value is not None] == ["id"]
     records = change_records(frame, TYPES, None, ignore_extra_columns=True, has_arrival=True)
-    assert records.columns[: len(TYPES.columns)] == [column.name for column in TYPES.columns]
+    assert records.frame.columns[: len(TYPES.columns)] == [column.name for column in TYPES.columns]
 
 
 def test_csv_options_go_to_the_reader(spark: SparkSession, tmp_path: Path) -> None:
