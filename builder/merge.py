@@ -26,7 +26,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from builder.changes import ACTION, HIDDEN, REMOVE, RETRACT, id_column, order_columns, raise_for_row
+from builder.changes import ACTION, HIDDEN, ORDER, REMOVE, RETRACT, id_column, order_columns, raise_for_row
 from builder.folds import fold, is_folded_in_arrow
 from builder.plan import SLOT, BuildPlan
 from stelae import types as t
@@ -42,6 +42,7 @@ FORGOTTEN = "__stelae_forgotten"
 """BOOLEAN column of merged rows: nothing of the row has to be stored."""
 
 _ENTRY = "__stelae_entry"
+_AT = "__stelae_at"
 _POSITION = "__stelae_position"
 _NUMBER = "__stelae_number"
 _LATE = "__stelae_late"
@@ -60,7 +61,7 @@ def _late_in(group: int | None) -> str:
 
 def exploded(base: DataFrame, schema: TableSchema) -> DataFrame:
     """Stored rows with the column `__stelae_entry`: null for the row itself; and one record more, its entry in it, for
-    each value that does not come from the row's newest record.
+    each value, or piece of a text, that does not come from the row's newest record.
     """
     from pyspark.sql import functions as f
 
@@ -68,13 +69,12 @@ def exploded(base: DataFrame, schema: TableSchema) -> DataFrame:
         return base
     entry_type = base.schema[POSITIONS].dataType
     entries = f.concat(f.array(f.lit(None)).cast(entry_type), f.coalesce(f.col(POSITIONS), f.array().cast(entry_type)))
-    exploded = base.select("*", f.explode(entries).alias(_ENTRY))
-    is_removal = f.coalesce(f.col(f"{_ENTRY}.id") == REMOVAL, f.lit(False))
-    order = order_columns(exploded)
-    # The row itself came after its own removal.
-    exploded = exploded.withColumn(order[0], f.when(is_removal, f.lit(-2)).otherwise(f.col(order[0])).cast(
-        exploded.schema[order[0]].dataType))  # fmt: skip
-    return exploded.withColumn(ACTION, f.when(is_removal, f.lit(REMOVE)).otherwise(f.col(ACTION)).cast("tinyint"))
+    exploded = base.select("*", f.posexplode(entries).alias(_AT, _ENTRY))
+    is_entry, is_removal = f.col(_ENTRY).isNotNull(), f.coalesce(f.col(f"{_ENTRY}.id") == REMOVAL, f.lit(False))
+    # What there is came after the last removal, in the order of its entries, the row itself last.
+    order = f.when(is_removal, f.lit(-(2**62))).when(is_entry, f.col(_AT) - f.lit(2**40)).otherwise(f.col(ORDER))
+    action = f.when(is_removal, f.lit(REMOVE)).otherwise(f.col(ACTION)).cast("tinyint")
+    return exploded.withColumn(ORDER, order).withColumn(ACTION, action).drop(_AT)
 
 
 def without_entries(changes: DataFrame, base: DataFrame | None) -> DataFrame:
@@ -144,7 +144,7 @@ class _Merge:
         return any(
             rule.group == group and (rule.function.kind == "accumulates" or (picking and not self.is_plain(rule)))
             for rule in self.rules.columns
-            if rule.function.kind != "commutes"
+            if rule.function.kind != "commutes" and not self.rules.keeps_pieces(rule)
         )
 
     def is_plain(self, rule: ColumnRule) -> bool:
@@ -367,8 +367,8 @@ class _Merge:
             own = f.exists(f.col(POSITIONS), lambda entry: entry.getField("id") == rule.column.id)
             of_row = ~f.coalesce(own, f.lit(False))
             of_entry = f.col(f"{_ENTRY}.id") == rule.column.id
-            picks = rule.function.kind == "picks"
-            conditions.append(f.when(self.whole, of_row).otherwise(of_entry) if picks else self.whole)
+            exact = rule.function.kind == "picks" or self.rules.keeps_pieces(rule)
+            conditions.append(f.when(self.whole, of_row).otherwise(of_entry) if exact else self.whole)
         return reduce(and_, conditions)
 
     def refusals(self, records: DataFrame) -> list[tuple[str, str, Column]]:
@@ -479,13 +479,14 @@ class _Merge:
         from pyspark.sql import functions as f
 
         value = f.col(t.quote_name(rule.column.name))
+        if self.rules.keeps_pieces(rule):
+            return self.pieces(records, rule)
         part = self.taking_part(records, rule) & value.isNotNull()
         order = self.effective_order(rule)
         match rule.function.name:
             case "listagg":
-                return _listagg(
-                    f.when(part & value.rlike(r"(?U)\S"), f.struct(order.alias("o"), value.alias("v"))), rule
-                )
+                item = f.struct(order.alias("o"), value.alias("v"))
+                return _joined(f.array_sort(f.collect_list(f.when(part & _is_text(value), item))), rule)
             case "collect" if not self.retracts:
                 arrays = _sorted(f.collect_list(f.when(part, f.struct(order.alias("o"), value.alias("v")))), rule)
                 flat = f.flatten(f.transform(arrays, lambda x: x.getField("v")))
@@ -493,6 +494,16 @@ class _Merge:
                 return f.when(f.size(arrays) > 0, elements)
             case _:
                 return self.folded(records, rule)
+
+    def pieces(self, records: DataFrame, rule: ColumnRule) -> Column:
+        """Pieces of text with their sequences, in merge order."""
+        from pyspark.sql import functions as f
+
+        value = f.col(t.quote_name(rule.column.name))
+        if self.entries:
+            value = f.when(self.whole, value).otherwise(f.col(f"{_ENTRY}.text"))
+        item = f.struct(f.col(_POSITION).alias("o"), value.alias("v"), *self.sequence_fields())
+        return f.array_sort(f.collect_list(f.when(self.taking_part(records, rule) & _is_text(value), item)))
 
     def folded(self, records: DataFrame, rule: ColumnRule) -> Column:
         """Inputs as a list in order of arrival, to be folded one by one."""
@@ -518,6 +529,8 @@ class _Merge:
 
         if rule.column.id in self.to_fold:
             return fold(value, rule, self.schema)
+        if self.rules.keeps_pieces(rule):
+            return _joined(value, rule)
         if rule.function.kind == "picks" and rule.group is None and self.rules.sequence:
             return value.getField("v")
         if rule.function.name in ("sum", "count"):
@@ -532,36 +545,50 @@ class _Merge:
         return value
 
     def positions(self, rows: DataFrame) -> Column:
-        """The state of picking functions: sequences of values that are not of the newest record."""
+        """The state that orders values of other records than the newest: their sequences, and pieces of text."""
         from pyspark.sql import functions as f
 
-        count = len(self.rules.sequence)
-        entries = []
+        entries, pieces = [], []
+        top = f.col(f"{_TOP}.position")
         for number, rule in enumerate(self.rules.columns):
+            if self.rules.keeps_pieces(rule):
+                pieces.append(self.entries_of_pieces(f.col(_result(number)), rule, top))
             if rule.function.kind != "picks":
                 continue
             picked = f.col(_result(number))
-            elsewhere = picked.getField("position") != f.col(f"{_TOP}.position")
+            elsewhere = picked.getField("position") != top
             if rule.function.name.endswith("non_null_value"):
                 elsewhere |= picked.getField("v").isNull()
-            entries.append(f.when(picked.isNotNull() & elsewhere, _entry(rule.column.id, picked, count)))
+            entries.append(f.when(picked.isNotNull() & elsewhere, self.entry(rule.column.id, picked)))
         if _REMOVED in rows.columns:
-            entries.append(f.when(f.col(_REMOVED).isNotNull(), _entry(REMOVAL, f.col(_REMOVED), count)))
-        if not entries:
+            entries.append(f.when(f.col(_REMOVED).isNotNull(), self.entry(REMOVAL, f.col(_REMOVED))))
+        kept = f.filter(f.array(*entries), lambda entry: entry.isNotNull()) if entries else None
+        arrays = [*pieces, *([] if kept is None else [kept])]
+        if not arrays:
             return f.lit(None)
-        kept = f.filter(f.array(*entries), lambda entry: entry.isNotNull())
-        return f.when(f.size(kept) > 0, kept)
+        state = f.concat(*arrays)
+        return f.when(f.size(state) > 0, state)
+
+    def entries_of_pieces(self, pieces: Column, rule: ColumnRule, top: Column) -> Column:
+        """None for one piece alone that is the newest record's: its text and sequence are the row's."""
+        from pyspark.sql import functions as f
+
+        of_row = (f.size(pieces) == 1) & (f.try_element_at(pieces, f.lit(1)).getField("o") == top)
+        entries = f.transform(pieces, lambda piece: self.entry(rule.column.id, piece, piece.getField("v")))
+        return f.when(of_row, f.slice(entries, f.lit(1), f.lit(0))).otherwise(entries)
+
+    def entry(self, column_id: int, sequence: Column, text: Column | None = None) -> Column:
+        """One entry of the state; `sequence` is a struct with the sequence of a record."""
+        from pyspark.sql import functions as f
+
+        fields = [sequence.getField(f"s{i}").alias(f"s{i}") for i in range(len(self.rules.sequence))]
+        if self.rules.any_pieces:
+            fields.append((f.lit(None).cast("string") if text is None else text).alias("text"))
+        return f.struct(f.lit(column_id).alias("id"), *fields)
 
 
 def _result(number: int) -> str:
     return f"__stelae_result_{number}"
-
-
-def _entry(column_id: int, sequence: Column, count: int) -> Column:
-    from pyspark.sql import functions as f
-
-    fields = [sequence.getField(f"s{i}").alias(f"s{i}") for i in range(count)]
-    return f.struct(f.lit(column_id).alias("id"), *fields)
 
 
 def _sorted(items: Column, rule: ColumnRule) -> Column:
@@ -610,17 +637,23 @@ def _sum_total(total: Column, data_type: t.DataType) -> Column:
     return total
 
 
-def _listagg(item: Column, rule: ColumnRule) -> Column:
+def _is_text(value: Column) -> Column:
+    """Whether a text has more than white space."""
+    return value.rlike(r"(?U)\S")
+
+
+def _joined(items: Column, rule: ColumnRule) -> Column:
+    """Texts of items, in their order, with delimiters between them; null if there are none."""
     from pyspark.sql import functions as f
 
     delimiter = rule.options.delimiter if rule.options.delimiter is not None else ","
-    texts = f.transform(f.array_sort(f.collect_list(item)), lambda x: x.getField("v"))
+    texts = f.transform(items, lambda item: item.getField("v"))
     if not rule.options.distinct:
         return f.when(f.size(texts) > 0, f.array_join(texts, delimiter))
     quoted = "\\Q" + delimiter.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
     def tokens(text: Column) -> Column:
-        return f.filter(f.split(text, quoted), lambda token: token.rlike(r"(?U)\S"))
+        return f.filter(f.split(text, quoted), _is_text)
 
     first = f.try_element_at(texts, f.lit(1))
     rest = f.flatten(f.transform(f.slice(texts, f.lit(2), f.size(texts)), tokens))

@@ -21,7 +21,7 @@ Action = Literal["remove", "retract", "ignore", "refuse"]
 """What a -D or -U does: the row goes; its values are taken back column by column; nothing; the build fails."""
 
 POSITIONS = "__stelae_positions"
-"""State: sequences of values that do not come from the newest record of their row."""
+"""State: sequences of values that do not come from the newest record of their row, and pieces of text with theirs."""
 HIDDEN_SINCE = "__stelae_hidden_since"
 """State: when a hidden row became one, in milliseconds since 1970; null in visible rows."""
 POSITIONS_ID, HIDDEN_SINCE_ID = 1_000_001, 1_000_002  # In memory alone; apart from the ids of a table's columns.
@@ -88,6 +88,14 @@ class MergeRules:
         """Whether values may come from other records than the newest, so that rows keep where from."""
         return self.aggregates and bool(self.sequence)
 
+    def keeps_pieces(self, rule: ColumnRule) -> bool:
+        """Whether a column's text is kept in pieces, each with its sequence, so that a late one finds its place."""
+        return self.keeps_positions and rule.function.name == "listagg"
+
+    @property
+    def any_pieces(self) -> bool:
+        return any(map(self.keeps_pieces, self.columns))
+
     @property
     def keeps_tombstones(self) -> bool:
         """Whether something of a row that was removed, or was never there, has to be known later."""
@@ -136,10 +144,8 @@ def state_columns(schema: TableSchema) -> tuple[Column, ...]:
     rules = merge_rules(schema)
     columns = []
     if rules.keeps_positions:
-        fields = (
-            t.Field("id", t.Int()),
-            *(t.Field(f"s{i}", replace(c.type, nullable=True)) for i, c in enumerate(rules.sequence)),
-        )
+        sequence = [t.Field(f"s{i}", replace(column.type, nullable=True)) for i, column in enumerate(rules.sequence)]
+        fields = (t.Field("id", t.Int()), *sequence, *([t.Field("text", t.String())] if rules.any_pieces else []))
         columns.append(Column(POSITIONS_ID, POSITIONS, t.Array(element=t.Row(fields=fields))))
     if schema.options.tombstone_time_retained_ms is not None:
         columns.append(Column(HIDDEN_SINCE_ID, HIDDEN_SINCE, t.BigInt()))
