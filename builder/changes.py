@@ -64,18 +64,23 @@ def change_records(
     schema: TableSchema,
     row_kind: str | None,
     *,
+    targets: frozenset[str] | None = None,
     allow_missing_columns: bool = False,
     ignore_extra_columns: bool = False,
     has_arrival: bool = False,
 ) -> ChangeRecords:
     """Change records from any frame. Columns are matched by name; `row_kind` names the column that says +I, -U, +U or
-    -D. `has_arrival`: the frame is one of `with_arrival`.
+    -D. `targets`: the columns that the records set (`target_columns`). `has_arrival`: the frame is one of
+    `with_arrival`.
     """
     from pyspark.sql import functions as f
 
     kind_column = _row_kind_column(frame, schema, row_kind)
+    if targets is not None:
+        others = {column.name.casefold() for column in schema.columns if column.name not in targets}
+        frame = frame.drop(*(name for name in frame.columns if name.casefold() in others and name != kind_column))
     sources = match_columns(
-        frame, schema, kind_column, allow_missing_columns=allow_missing_columns,
+        frame, schema, kind_column, targets=targets, allow_missing_columns=allow_missing_columns,
         ignore_extra_columns=ignore_extra_columns,
     )  # fmt: skip
     if not has_arrival:
@@ -158,6 +163,38 @@ def _id(column: Column, schema: TableSchema, sources: dict[str, str]) -> SparkCo
     return f.when((value < 0) | (value > largest), wrong).otherwise(value).alias(id_column(column))
 
 
+def target_columns(schema: TableSchema, names: Sequence[str] | None) -> frozenset[str] | None:
+    """The columns that a partial update sets, keys included; None: all of them. What Fluss calls target columns.
+
+    Raises InvalidRequest where a table can't take a partial update.
+    """
+    if names is None:
+        return None
+    rules = merge_rules(schema)
+    place = "target_columns"
+    for name in names:
+        schema.column(name)
+    targets = frozenset((*names, *schema.primary_key))
+    if rules.engine in ("first-row", "versioned"):
+        raise InvalidRequest(f"the merge engine {rules.engine} takes whole rows, no partial updates", place=place)
+    required = [column.name for column in schema.value_columns if not column.type.nullable]
+    if required:
+        raise InvalidRequest(
+            f"a partial update needs nullable columns beside the key, but {', '.join(required)} is NOT NULL",
+            place=place,
+            hint="give all columns, or declare it without NOT NULL",
+        )
+    needed = [*(column.name for column in rules.sequence), *([schema.options.rowkind_field or ""])]
+    lacking = [name for name in needed if name and name not in targets]
+    if lacking:
+        raise InvalidRequest(
+            f"a partial update has to give {', '.join(lacking)}: it orders the records, or says what they are",
+            place=place,
+            hint=f"add {', '.join(lacking)}",
+        )
+    return None if targets == frozenset(schema.column_names) else targets
+
+
 def order_columns(frame: DataFrame) -> list[str]:
     """The arrival columns that a frame of change records has, the most significant first."""
     return [name for name in (FILE, BLOCK, ORDER) if name in frame.columns]
@@ -168,6 +205,7 @@ def match_columns(
     schema: TableSchema,
     kind_column: str | None,
     *,
+    targets: frozenset[str] | None,
     allow_missing_columns: bool,
     ignore_extra_columns: bool,
 ) -> dict[str, str]:
@@ -187,7 +225,10 @@ def match_columns(
         if column.name.casefold() in folded
     }
     lacking = [column for column in schema.columns if column.name not in found]
-    missing = [column.name for column in lacking if not _may_lack(column, schema, allow_missing_columns)]
+    if targets is None:
+        missing = [column.name for column in lacking if not _may_lack(column, schema, allow_missing_columns)]
+    else:
+        missing = [column.name for column in lacking if column.name in targets]
     known = {*found.values(), kind_column, FILE, BLOCK, ORDER}
     extra = [name for name in frame.columns if name not in known]
     refused = [] if ignore_extra_columns else extra

@@ -53,6 +53,10 @@ def build(
             "--option", metavar="KEY=VALUE", help="Option of Spark's reader, such as nullValue=NA. Repeat it."
         ),
     ] = None,
+    target_columns: Annotated[
+        str | None,
+        typer.Option("--target-columns", metavar="A,B", help="Set these columns, let the others of a row be."),
+    ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="An input without rows is no error.")] = False,
     allow_missing_columns: Annotated[
         bool, typer.Option("--allow-missing-columns", help="Nullable columns that the input lacks are null.")
@@ -95,6 +99,7 @@ def build(
             frame,
             row_kind=row_kind,
             mode=modes[mode],
+            target_columns=None if target_columns is None else [name.strip() for name in target_columns.split(",")],
             allow_empty=allow_empty,
             allow_missing_columns=allow_missing_columns,
             allow_count_change=allow_count_change,

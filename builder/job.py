@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from builder.base import schema_order, stored_rows
 from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
+from builder.changes import target_columns as checked_targets
 from builder.folds import arrow_folds
-from builder.merge import exploded, merged, without_entries
+from builder.merge import exploded, merged, patched, without_entries
 from builder.plan import (
     MAX_PARTITIONS,
     MODES,
@@ -104,6 +105,7 @@ def build(
     *,
     row_kind: str | None = None,
     mode: Mode = "merge",
+    target_columns: Sequence[str] | None = None,
     allow_empty: bool = False,
     allow_missing_columns: bool = False,
     allow_count_change: bool = False,
@@ -112,15 +114,16 @@ def build(
     """Merge the rows of `frame` into `table` and commit a snapshot, which is returned.
 
     `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from
-    an empty table. Columns are matched by name; with `allow_missing_columns`, nullable ones that the input lacks are
-    null in its records. An input without rows is refused unless `allow_empty` says that it may happen, and a row count
-    outside of `snapshot.max-count-change` unless `allow_count_change` does. Raises InvalidRequest for input that the
-    table can't take and Conflict when another build committed meanwhile; in either case the table is as it was. The log
-    `stelae.builder` gets a summary.
+    an empty table. Columns are matched by name; `target_columns` are those that the records set, beside the key, while
+    the others of a row stay as they are: a partial update (docs/merging.md). With `allow_missing_columns`, nullable
+    ones that the input lacks are null in its records. An input without rows is refused unless `allow_empty` says that
+    it may happen, and a row count outside of `snapshot.max-count-change` unless `allow_count_change` does. Raises
+    InvalidRequest for input that the table can't take and Conflict when another build committed meanwhile; in either
+    case the table is as it was. The log `stelae.builder` gets a summary.
     """
     return run_build(
-        spark, warehouse, table, frame, row_kind=row_kind, mode=mode, allow_empty=allow_empty,
-        allow_missing_columns=allow_missing_columns, allow_count_change=allow_count_change,
+        spark, warehouse, table, frame, row_kind=row_kind, mode=mode, target_columns=target_columns,
+        allow_empty=allow_empty, allow_missing_columns=allow_missing_columns, allow_count_change=allow_count_change,
         ignore_extra_columns=ignore_extra_columns,
     ).snapshot  # fmt: skip
 
@@ -133,6 +136,7 @@ def run_build(
     *,
     row_kind: str | None = None,
     mode: Mode = "merge",
+    target_columns: Sequence[str] | None = None,
     allow_empty: bool = False,
     allow_missing_columns: bool = False,
     allow_count_change: bool = False,
@@ -156,11 +160,12 @@ def run_build(
     phases = _Phases(spark, listener)
     with phases.run("plan"):
         schema = target.schema
+        targets = checked_targets(schema, target_columns)
         changes = change_records(
-            frame, schema, row_kind, allow_missing_columns=allow_missing_columns,
+            frame, schema, row_kind, targets=targets, allow_missing_columns=allow_missing_columns,
             ignore_extra_columns=ignore_extra_columns, has_arrival=has_arrival,
         )  # fmt: skip
-        plan = make_plan(target, schema, changes.frame, mode)
+        plan = make_plan(target, schema, changes.frame, mode, targets)
     with phases.run("write"):
         base = base_rows(spark, plan)
         records = placed(merge_input(base, changes.frame, plan), plan)
@@ -203,6 +208,7 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     target = warehouse.table(table)
     check_travels(target)
     content = target.snapshots.read(snapshot)
+    target = target.at_least(content.schema_id)
     rows = stored_rows(spark, target, target.schema, content.partitions)
     return rows.where(~rows[HIDDEN]).drop(HIDDEN)
 
@@ -226,17 +232,25 @@ def check_travels(table: Table) -> None:
 # Plan
 
 
-def make_plan(table: Table, schema: TableSchema, changes: DataFrame, mode: Mode) -> BuildPlan:
+def make_plan(
+    table: Table, schema: TableSchema, changes: DataFrame, mode: Mode, targets: frozenset[str] | None = None
+) -> BuildPlan:
     """Decide partitions, buckets and tasks. Counts the input where the plan depends on it, and only there."""
     latest = table.snapshots.latest_id()
     parent = table.snapshots.read(latest) if latest is not None else None
+    if parent is not None and parent.schema_id > schema.id:
+        raise Conflict(
+            f"the table was altered meanwhile: its newest snapshot has schema {parent.schema_id}, not {schema.id}",
+            place=str(table.name),
+            hint="build again",
+        )
     merged_parent = parent if mode == "merge" else None
     if schema.partition_keys:
         partitions, kept = plan_partitions(schema, count_partitions(schema, changes), merged_parent)
     else:
         partitions, kept = (plan_whole(schema, changes, merged_parent),), ()
     limit = int(changes.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
-    return BuildPlan(table, schema, parent, mode, partitions, kept, task_limit=4 * limit)
+    return BuildPlan(table, schema, parent, mode, partitions, targets, kept, task_limit=4 * limit)
 
 
 def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None) -> PartitionPlan:
@@ -342,8 +356,8 @@ def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     # Where a task has one slot, sorting by it would only blunt Spark's comparison of prefixes.
     first = [] if plan.one_slot_a_task else [f.col(SLOT)]
     keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
-    if plan.rules.aggregates:
-        rows = merged(records, plan, retracts=retracts)
+    if plan.one_row_a_key:
+        rows = patched(records, plan) if not plan.rules.aggregates else merged(records, plan, retracts=retracts)
         return rows.sortWithinPartitions(*first, *(f.col(f"_{position}") for position in range(len(keys))))
     columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
     numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
@@ -434,7 +448,7 @@ def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
         storage=plan.table.storage,
         folders={slot: (partition.folder, bucket) for slot, (partition, bucket) in plan.slots.items()},
         task_count=plan.task_count,
-        merged=plan.rules.aggregates,
+        merged=plan.one_row_a_key,
         keeps_tombstones=plan.rules.keeps_tombstones,
         forget_before_ms=None if retained is None else plan.now_ms - retained,
         folds=arrow_folds(plan.rules.columns, [column.name for column in plan.schema.value_columns]),

@@ -51,6 +51,7 @@ _EFFECTIVE = "__stelae_effective"
 _LIFE = "__stelae_life"
 _OF_LAST_LIFE = "__stelae_of_last_life"
 _TOP = "__stelae_top"
+_STORED = "__stelae_stored"
 _REMOVED = "__stelae_removed"
 _INSERTS = "__stelae_inserts"
 
@@ -89,6 +90,54 @@ def without_entries(changes: DataFrame, base: DataFrame | None) -> DataFrame:
 def merged(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     """One row a key from records that are on the task of their slot. `retracts`: there may be -U and -D among them."""
     return _Merge(records, plan, retracts).rows()
+
+
+def patched(records: DataFrame, plan: BuildPlan) -> DataFrame:
+    """One row a key of a partial update with the engine deduplicate, as `merged` gives them.
+
+    The columns that records set are those of the last record, null after a delete; the others are the stored row's. A
+    delete removes a row that has nothing else.
+    """
+    from pyspark.sql import functions as f
+
+    merge = _Merge(records, plan, retracts=True)
+    schema, rules = plan.schema, plan.rules
+    targets = plan.targets or frozenset(schema.column_names)
+    names = {column.name: t.quote_name(column.name) for column in schema.value_columns}
+    sequence = {column.name for column in rules.sequence}
+    fields = []
+    for column in schema.value_columns:
+        if column.name in targets:
+            kept = column.name in sequence
+            value = f.col(names[column.name])
+            fields.append((value if kept else f.when(f.col(ACTION) == 0, value)).alias(f"v{column.id}"))
+    fields += [merge.is_base.alias("base"), (f.col(ACTION) == 0).alias("insert"), f.col(HIDDEN).alias("hidden")]
+    if rules.sequence:
+        records = records.withColumn(_POSITION, f.row_number().over(merge.window(*merge.merge_order())))
+    order = f.col(_POSITION) if rules.sequence else merge.arrival_value()
+    others = [f.col(names[c.name]).alias(f"v{c.id}") for c in schema.value_columns if c.name not in targets]
+    stored = f.max_by(f.struct(*others, f.lit(True).alias("shown")), f.when(merge.is_base & ~f.col(HIDDEN), order))
+    rows = records.groupBy(*merge.partition, *merge.keys).agg(
+        f.max_by(f.struct(*fields), order).alias(_TOP),
+        stored.alias(_STORED),
+        f.count(f.lit(1)).alias(RECORDS),
+        *([f.max(HIDDEN_SINCE).alias(HIDDEN_SINCE)] if HIDDEN_SINCE in records.columns else []),
+    )
+    rest = [f.col(f"{_STORED}.v{c.id}").isNotNull() for c in schema.value_columns if c.name not in targets]
+    top = f.col(_TOP)
+    by_record = top.getField("insert") | (f.col(_STORED).isNotNull() & reduce(or_, rest, f.lit(False)))
+    shown = f.when(top.getField("base"), ~top.getField("hidden")).otherwise(by_record)
+    values = [
+        f.when(shown | f.lit(c.name in sequence), f.col(f"{_TOP if c.name in targets else _STORED}.v{c.id}"))
+        for c in schema.value_columns
+    ]
+    if HIDDEN_SINCE in records.columns:
+        values.append(f.when(~shown, f.when(top.getField("base"), f.col(HIDDEN_SINCE)).otherwise(f.lit(plan.now_ms))))
+    forgotten = f.lit(False) if rules.sequence else ~shown
+    return rows.select(
+        SLOT, *(column.alias(f"_{i}") for i, column in enumerate([*merge.keys, *values])), (~shown).alias(HIDDEN),
+        f.col(RECORDS), forgotten.alias(FORGOTTEN),
+    )  # fmt: skip
 
 
 @dataclass
@@ -204,7 +253,10 @@ class _Merge:
         totals = [f.sum(f.when(self.whole, counted).otherwise(f.lit(0))).alias(RECORDS)]
         totals += [f.first(f.col(t.quote_name(c.name))).alias(c.name) for c in self.schema.partition_columns]
         if self.may_be_hidden:
-            totals.append(f.coalesce(f.max(self.shows(records)), f.lit(False)).alias(_INSERTS))
+            # A removal by a partial update leaves what it does not set, if there is any of it.
+            rest = [f.col(t.quote_name(r.column.name)).isNotNull() for r in self.rules.columns if not self.is_set(r)]
+            stays = self.is_base & ~f.col(HIDDEN) & reduce(or_, rest) if rest else f.lit(False)
+            totals.append(f.coalesce(f.max(self.shows(records) | stays), f.lit(False)).alias(_INSERTS))
             totals.append(f.max(f.when(self.alive(records) & self.whole, 1)).isNull().alias(FORGOTTEN))
         if self.rules.sequence:
             fields = [f.col(_POSITION).alias("position"), *self.sequence_fields()]
@@ -229,8 +281,8 @@ class _Merge:
         from pyspark.sql import functions as f
 
         hidden = ~f.col(_INSERTS) if self.may_be_hidden else f.lit(False)
-        forgotten = f.col(FORGOTTEN) if self.may_be_hidden and not self.rules.sequence and (
-            self.rules.removal_group is None) else f.lit(False)  # fmt: skip
+        forgets = self.may_be_hidden and not self.rules.sequence and self.rules.removal_group is None
+        forgotten = hidden & f.col(FORGOTTEN) if forgets else f.lit(False)
         values: dict[str, Column] = {}
         for i, column in enumerate(self.rules.sequence):
             values[column.name] = f.col(f"{_TOP}.s{i}")
@@ -357,7 +409,9 @@ class _Merge:
         from pyspark.sql import functions as f
 
         conditions = [self.takes_part(rule.group)]
-        if _ALIVE in records.columns:
+        if not self.is_set(rule):
+            conditions.append(self.is_base)
+        elif _ALIVE in records.columns:
             conditions.append(f.col(_ALIVE))
         if self.retracts or self.removed_before:
             retract = self.is_retract(records)
@@ -371,6 +425,11 @@ class _Merge:
             conditions.append(f.when(self.whole, of_row).otherwise(of_entry) if exact else self.whole)
         return reduce(and_, conditions)
 
+    def is_set(self, rule: ColumnRule) -> bool:
+        """Whether the records of this build set the column. To partial-update a column that is not set is null."""
+        targets = self.plan.targets
+        return targets is None or rule.column.name in targets or self.rules.engine == "partial-update"
+
     def refusals(self, records: DataFrame) -> list[tuple[str, str, Column]]:
         """Text, hint and condition of records that a column can't take."""
         takes_back = "retract" in (self.rules.on_delete, self.rules.on_update_before)
@@ -378,7 +437,7 @@ class _Merge:
             return []
         found = []
         for rule in self.rules.columns:
-            if rule.explicit and rule.takes_back and not rule.function.can_retract:
+            if rule.explicit and rule.takes_back and not rule.function.can_retract and self.is_set(rule):
                 name = rule.column.name
                 found.append((
                     f"a -U or -D for column {name}, whose function {rule.function.name} can't take a value back,",

@@ -60,6 +60,8 @@ class BuildPlan:
     parent: Snapshot | None
     mode: Mode
     partitions: tuple[PartitionPlan, ...]
+    targets: frozenset[str] | None = None
+    """The columns that the records set; the others of a row stay as they are. None: all."""
     kept: tuple[PartitionFiles, ...] = ()
     """Partitions of the parent that no input row falls into: their files go into the new snapshot as they are."""
     task_limit: int = 200
@@ -94,6 +96,11 @@ class BuildPlan:
     def task_columns(self) -> tuple[str, ...]:
         """Columns that tell the task and slot of a record."""
         return (SLOT,) if self.one_slot_a_task else (TASK, SLOT)
+
+    @property
+    def one_row_a_key(self) -> bool:
+        """Whether Spark merges the records; otherwise the writer takes the last of each key."""
+        return self.rules.aggregates or self.targets is not None
 
     @cached_property
     def rules(self) -> MergeRules:
