@@ -320,6 +320,10 @@ def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> 
     ids = [name for name in changes.columns if name.startswith(IDS)]
     if base is None:
         return changes.select(*columns, *ids)
+    if HIDDEN_SINCE in base.columns:
+        # Rows of before the option was set become hidden now.
+        known = f.coalesce(f.col(HIDDEN_SINCE), f.lit(plan.now_ms))
+        base = base.withColumn(HIDDEN_SINCE, f.when(f.col(HIDDEN), known))
     for name in order:
         base = base.withColumn(name, f.lit(-1).cast("bigint" if name != order[0] or name == ORDER else "int"))
     base = exploded(base.withColumn(ACTION, f.lit(INSERT).cast("tinyint")).select(*columns, *_nulls(ids)), plan.schema)

@@ -641,8 +641,7 @@ class _Merge:
         from pyspark.sql import functions as f
 
         fields = [sequence.getField(f"s{i}").alias(f"s{i}") for i in range(len(self.rules.sequence))]
-        if self.rules.any_pieces:
-            fields.append((f.lit(None).cast("string") if text is None else text).alias("text"))
+        fields.append((f.lit(None).cast("string") if text is None else text).alias("text"))
         return f.struct(f.lit(column_id).alias("id"), *fields)
 
 

@@ -62,6 +62,11 @@ _CONDITIONS: tuple[tuple[re.Pattern[str], type[StelaeError], str], ...] = (
         "executors need the package too: python -m pip install 'stelae[builder]'",
     ),
     (
+        re.compile(r"HLL_INVALID_INPUT_SKETCH_BUFFER|THETA_INVALID_INPUT_SKETCH_BUFFER"),
+        InvalidRequest,
+        "columns with the function hll_sketch or theta_sketch take what hll_sketch_agg or theta_sketch_agg makes",
+    ),
+    (
         re.compile(r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|CANNOT_PARSE|CAST_INVALID_INPUT|BAD_RECORD"),
         InvalidRequest,
         "a value of the input does not have the column's type; where a word stands for null: --option nullValue=WORD",

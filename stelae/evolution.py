@@ -9,7 +9,7 @@ is not: rows of before read null in it (`RowReader`), so it must be a nullable v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from stelae.errors import InvalidRequest
@@ -43,14 +43,18 @@ class AlterTable:
     """Columns that are there already are left as they are."""
 
 
-def evolve(schemas: Mapping[int, TableSchema], change: AlterTable) -> TableSchema:
+def evolve(
+    schemas: Mapping[int, TableSchema], change: AlterTable, *, stored: Collection[int] | None = None
+) -> TableSchema:
     """The next version of a definition, checked; the newest one itself if the change changes nothing.
 
-    `schemas` are all versions by id: ids of columns that any of them had are not given again.
+    `schemas` are all versions by id: ids of columns that any of them had are not given again. `stored`: ids of columns
+    that snapshots may have values in, by default all; the options of any other column can still be set.
     """
     newest = schemas[max(schemas)]
     added = new_columns(newest, change)
-    options = with_options(newest.options, change.options)
+    empty = {column.name for column in newest.columns if stored is not None and column.id not in stored}
+    options = with_options(newest.options, change.options, {*empty, *(column.name for column in added)})
     if not added and options == newest.options:
         return newest
     if newest.id >= MAX_SCHEMA_ID:
@@ -84,12 +88,15 @@ def new_columns(schema: TableSchema, change: AlterTable) -> list[NewColumn]:
     return added
 
 
-def with_options(options: TableOptions, changed: Mapping[str, str]) -> TableOptions:
-    """Options with some of them set. InvalidRequest, by name, for one that can't change."""
+def with_options(options: TableOptions, changed: Mapping[str, str], empty: Collection[str]) -> TableOptions:
+    """Options with some of them set. InvalidRequest, by name, for one that can't change: how a column is merged can't
+    once it has values, so columns that are `empty` are free.
+    """
     given: dict[str, str] = {}
     for spelling, text in changed.items():
         option = find_option(spelling)
-        if not option.alterable:
+        of_empty = option.attribute != "sequence_groups" and option.columns and set(option.columns) <= set(empty)
+        if not option.alterable and not of_empty:
             alterable = ", ".join(each.name for each in OPTIONS if each.alterable)
             raise InvalidRequest(
                 f"option {spelling!r} can't change once a table is created",

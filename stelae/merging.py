@@ -93,10 +93,6 @@ class MergeRules:
         return self.keeps_positions and rule.function.name == "listagg"
 
     @property
-    def any_pieces(self) -> bool:
-        return any(map(self.keeps_pieces, self.columns))
-
-    @property
     def keeps_tombstones(self) -> bool:
         """Whether something of a row that was removed, or was never there, has to be known later."""
         removes = "remove" in (self.on_delete, self.on_update_before)
@@ -145,7 +141,8 @@ def state_columns(schema: TableSchema) -> tuple[Column, ...]:
     columns = []
     if rules.keeps_positions:
         sequence = [t.Field(f"s{i}", replace(column.type, nullable=True)) for i, column in enumerate(rules.sequence)]
-        fields = (t.Field("id", t.Int()), *sequence, *([t.Field("text", t.String())] if rules.any_pieces else []))
+        # Always with room for text: a column that is added later may need it, and the type must stay.
+        fields = (t.Field("id", t.Int()), *sequence, t.Field("text", t.String()))
         columns.append(Column(POSITIONS_ID, POSITIONS, t.Array(element=t.Row(fields=fields))))
     if schema.options.tombstone_time_retained_ms is not None:
         columns.append(Column(HIDDEN_SINCE_ID, HIDDEN_SINCE, t.BigInt()))

@@ -508,6 +508,7 @@ class TableOptions:
         "tombstone.time-retained",
         kind=DURATION,
         default=None,
+        alterable=True,
         shown_default="none: for ever",
         does="How long a table remembers a row that a delete took away. Its hidden row keeps what a late record is "
         "compared with; a build after this time forgets it, and a record that is still later then makes a new row. "
@@ -768,8 +769,8 @@ Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'valu
 names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. Values
 that are words are taken in any case, and with - or _. An unknown option is an error that suggests the nearest name. An
 option that is known but not applied by this version is an error too, and so is one that another option leaves without
-effect: nothing is ignored silently. "Can be altered" says what may change during the life of a table; there is no
-`ALTER TABLE` yet.
+effect: nothing is ignored silently. "Can be altered" says what `ALTER TABLE ... SET` may change during the life of a
+table.
 
 ## Options that work
 

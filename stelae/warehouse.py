@@ -90,7 +90,7 @@ class Warehouse:
             if change.if_exists:
                 return None
             raise
-        schema = evolve(table.schemas, change)
+        schema = evolve(table.schemas, change, stored=table.stored_column_ids())
         if schema.id == table.schema.id:
             return table
         try:
@@ -151,6 +151,14 @@ class Table:
     @property
     def url(self) -> str:
         return self.storage.url
+
+    def stored_column_ids(self) -> frozenset[int]:
+        """Columns that a snapshot may have values in: those of the definition that the newest one was written with."""
+        latest = self.snapshots.latest_id()
+        if latest is None:
+            return frozenset()
+        schema_id = self.snapshots.read(latest).schema_id
+        return frozenset(column.id for column in self.at_least(schema_id).schemas[schema_id].columns)
 
     def at_least(self, schema_id: int) -> Table:
         """This table with its definition up to that version or a later one: a snapshot may have been built with a

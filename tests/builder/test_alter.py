@@ -106,3 +106,19 @@ def test_what_merges_keep_goes_on(
     assert [tuple(row)[1:] for row in read(spark, warehouse, "t").collect()] == after[:1]
     build(spark, warehouse, "t", spark.sql("SELECT 1 AS id, 7 AS ts, 70 AS n"), allow_missing_columns=True)
     assert [tuple(row)[1:] for row in read(spark, warehouse, "t").collect()] == after[1:]
+
+
+def test_a_new_column_gets_a_function_before_its_first_build(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(
+        "CREATE TABLE t (k INT, a INT, PRIMARY KEY (k) NOT ENFORCED) "
+        "WITH ('merge-engine' = 'aggregation', 'fields.a.agg' = 'sum', 'bucket' = '1')"
+    )
+    build(spark, warehouse, "t", spark.sql("SELECT 1 AS k, 10 AS a"))
+    warehouse.alter_table("ALTER TABLE t ADD c INT")
+    warehouse.alter_table("ALTER TABLE t SET ('fields.c.agg' = 'sum')")
+    for _ in range(2):
+        build(spark, warehouse, "t", spark.sql("SELECT 1 AS k, 1 AS a, 5 AS c"))
+    assert read(spark, warehouse, "t").toArrow().to_pylist() == [{"k": 1, "a": 12, "c": 10}]
+    with pytest.raises(InvalidRequest, match="can't change"):
+        warehouse.alter_table("ALTER TABLE t SET ('fields.c.agg' = 'max')")

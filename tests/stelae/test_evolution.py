@@ -68,6 +68,21 @@ def test_ids_of_columns_are_never_given_again() -> None:
     assert [(column.id, column.name) for column in versions[4].columns[2:]] == [(8, "c3"), (9, "c4")]
 
 
+def test_functions_can_be_set_while_a_column_is_empty() -> None:
+    _, table, _ = parse_create_table(
+        "CREATE TABLE shop.t (a INT, b INT, PRIMARY KEY (a)) WITH ('merge-engine' = 'aggregation')"
+    )
+    wider = evolve({0: table}, parse_alter_table("ALTER TABLE shop.t ADD c INT"))
+    change = parse_alter_table("ALTER TABLE shop.t SET ('fields.c.agg' = 'sum')")
+    stored = {column.id for column in table.columns}
+    summed = evolve({0: table, 1: wider}, change, stored=stored)
+    assert summed.options.column_options["c"].aggregate_function == "sum"
+    with pytest.raises(InvalidRequest, match="can't change"):
+        evolve({0: table, 1: wider}, change, stored={*stored, wider.by_name["c"].id})
+    with pytest.raises(InvalidRequest, match="can't change"):
+        evolve({0: table}, parse_alter_table("ALTER TABLE shop.t SET ('fields.b.agg' = 'sum')"), stored=stored)
+
+
 def test_versions_end_where_rows_have_no_number_for_them() -> None:
     last = replace(TABLE, id=MAX_SCHEMA_ID)
     with pytest.raises(InvalidRequest, match="65536"):
