@@ -162,6 +162,9 @@ class Model:
 
     def _fold_columns(self, key: tuple[Any, ...], state: State, action: str, record: dict[str, Any]) -> None:
         """aggregation, and partial-update without groups: each column by its function, in one order of records."""
+        for rule in self.rules:
+            if not rule.ignore_retract:
+                self._check_retract(rule, action, key)
         rank = self._rank(record, action)
         if state.removal is not None and rank < state.removal:
             return
@@ -177,7 +180,6 @@ class Model:
             value = record[rule.name]
             if action == "retract" and rule.ignore_retract:
                 continue
-            self._check_retract(rule, action, key)
             if rule.function in PICKS:
                 pick(state, rule, action, value, rank)
             else:

@@ -170,9 +170,9 @@ def comparable(case: Case, column: str, data_type: t.DataType, value: Any) -> An
         return None
     if column in case.encode:
         return len(value) if case.encode[column].endswith("sketch") else sorted(value)
-    if column in case.unordered_columns and isinstance(value, list):
-        value = sorted(value, key=repr)
     plain = plain_value(data_type, value)
+    if column in case.unordered_columns:
+        return sorted(plain, key=repr)
     if column in case.approx_columns:
         return round(plain, 3) + 0.0
     return plain
