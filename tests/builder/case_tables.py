@@ -57,7 +57,7 @@ class Outcome:
 def runs_of(case: Case) -> list[Run]:
     """The case in all cuts that differ."""
     runs: list[Run] = []
-    for cut in CUTS[:1] if case.add_columns else CUTS:
+    for cut in CUTS[:1] if case.add_columns or case.targets else CUTS:
         batches = list(cut_into_builds(case, cut))
         if all(batches != run.batches for run in runs):
             runs.append(Run(case, cut, batches))
@@ -89,7 +89,7 @@ def definition_of(case: Case) -> str:
     """Equal for cases that may share a table."""
     parts = (
         case.columns, case.primary_key, case.partition_by, case.options, case.loose_input, dict(case.input_types),
-        dict(case.encode), case.add_columns and case.name,
+        dict(case.encode), (case.add_columns or case.targets) and case.name,
     )  # fmt: skip
     return json.dumps(parts, sort_keys=True)
 
@@ -102,7 +102,7 @@ def run_together(spark: SparkSession, folder: Path, runs: Sequence[Run]) -> dict
     for index in range(max(len(run.batches) for run in runs)):
         table = with_added_columns(warehouse, table, case, index)
         records = [[r[0], run.name, *r[1:]] for run in runs if index < len(run.batches) for r in run.batches[index]]
-        build(spark, warehouse, "t", frame_of(spark, table.schema, records, case), row_kind=kind_column(case))
+        build_records(spark, warehouse, table, records, case, index)
     outcomes = {run.name: Outcome() for run in runs}
     for name, row in read_rows(spark, warehouse, table, case):
         outcomes[name].read.append(row)
@@ -136,6 +136,18 @@ def with_added_columns(warehouse: Warehouse, table: Table, case: Case, batch: in
 
 def kind_column(case: Case) -> str | None:
     return None if "rowkind.field" in case.options else KIND
+
+
+def build_records(
+    spark: SparkSession, warehouse: Warehouse, table: Table, records: Sequence[Record], case: Case, batch: int
+) -> None:
+    targets = case.targets.get(batch)
+    if targets is not None and RUN in table.schema.by_name:
+        targets = [RUN, *targets]
+    frame = frame_of(spark, table.schema, records, case)
+    if targets is not None:
+        frame = frame.select(*(name for name in frame.columns if name == KIND or name in targets))
+    build(spark, warehouse, "t", frame, row_kind=kind_column(case), target_columns=targets)
 
 
 def frame_of(spark: SparkSession, schema: TableSchema, records: Sequence[Record], case: Case) -> DataFrame:

@@ -11,12 +11,14 @@ it reads the options of a table as text, keeps a dict a key, and knows no Spark.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
+from operator import itemgetter
 from typing import Any
 
 from stelae import types as t
@@ -81,8 +83,8 @@ class State:
     """The rank of the last removal. What is older is dropped."""
     picked: dict[str, Rank] = field(default_factory=dict)
     """The rank of the record that a picked value comes from."""
-    removed: bool = False
-    """Removed by its sequence group, and not inserted again since."""
+    pieces: dict[str, list[tuple[Rank, str]]] = field(default_factory=dict)
+    """Texts of listagg columns, in merge order."""
 
 
 class Model:
@@ -109,10 +111,12 @@ class Model:
         self.on_delete, self.on_update_before = self._actions()
         self.states: dict[tuple[Any, ...], State] = {}
 
-    def build(self, records: Iterable[Record]) -> None:
-        """Fold the records of one build. RefusedError when the build has to fail; the model is of no use afterwards."""
+    def build(self, records: Iterable[Record], targets: Collection[str] | None = None) -> None:
+        """Fold the records of one build, which set the columns `targets` (None: all). RefusedError when the build has
+        to fail; the model is of no use afterwards.
+        """
         for kind, record in records:
-            self.fold(kind, record)
+            self.fold(kind, record, set(self.names if targets is None else targets))
         for key, state in self.states.items():
             for rule in self.rules:
                 check_fits(rule, state.row.get(rule.name), self.shown(key))
@@ -125,7 +129,7 @@ class Model:
             if state.visible
         ]
 
-    def fold(self, kind: str, record: dict[str, Any]) -> None:
+    def fold(self, kind: str, record: dict[str, Any], targets: set[str]) -> None:
         if self.kind_column is not None:
             kind = record[self.kind_column].upper()
         key = tuple(record[name] for name in self.primary_key)
@@ -138,15 +142,19 @@ class Model:
         if state is None:
             state = self.states[key] = self._empty()
         match self.engine:
+            case "deduplicate" if not targets.issuperset(self.names):
+                self._fold_targets(state, action, record, targets)
             case "deduplicate" | "versioned":
                 self._fold_row(state, action, record)
             case "first-row":
                 if not state.visible:
                     state.row, state.visible = self._values(record), True
+            case "aggregation" if action == "remove" and not targets.issuperset(self.names):
+                self._fold_targets(state, action, record, targets)
             case _ if self.groups:
                 self._fold_groups(key, state, action, record)
             case _:
-                self._fold_columns(key, state, action, record)
+                self._fold_columns(key, state, action, record, targets)
 
     def shown(self, key: tuple[Any, ...]) -> str:
         return str(dict(zip(self.primary_key, key, strict=True)))
@@ -160,9 +168,24 @@ class Model:
             return
         state.newest, state.row, state.visible = rank, self._values(record), action == "insert"
 
-    def _fold_columns(self, key: tuple[Any, ...], state: State, action: str, record: dict[str, Any]) -> None:
+    def _fold_targets(self, state: State, action: str, record: dict[str, Any], targets: set[str]) -> None:
+        """A record that sets some columns of a whole row, or empties them. The row goes when nothing is left in it."""
+        assert not self.sequence, "the model knows no late partial updates"
+        for name in targets.difference(self.primary_key):
+            state.row[name] = record[name] if action == "insert" else None
+            state.picked.pop(name, None)
+            state.pieces.pop(name, None)
+        if action == "insert":
+            state.visible = True
+        elif all(value is None for value in state.row.values()):
+            state.visible = False
+
+    def _fold_columns(
+        self, key: tuple[Any, ...], state: State, action: str, record: dict[str, Any], targets: set[str]
+    ) -> None:
         """aggregation, and partial-update without groups: each column by its function, in one order of records."""
-        for rule in self.rules:
+        rules = [rule for rule in self.rules if rule.name in targets]
+        for rule in rules:
             if not rule.ignore_retract:
                 self._check_retract(rule, action, key)
         rank = self._rank(record, action)
@@ -176,15 +199,25 @@ class Model:
         if not older:
             state.newest = rank
             state.row.update({name: record[name] for name in self.sequence})
-        for rule in self.rules:
+        for rule in rules:
             value = record[rule.name]
             if action == "retract" and rule.ignore_retract:
                 continue
             if rule.function in PICKS:
                 pick(state, rule, action, value, rank)
+            elif rule.function == "listagg":
+                pieces = state.pieces.setdefault(rule.name, [])
+                bisect.insort_right(pieces, (rank, value), key=itemgetter(0))
+                texts = (text for _, text in pieces)
+                state.row[rule.name] = functools.reduce(lambda text, more: add(rule, text, more, ""), texts, None)
             else:
                 state.row[rule.name] = aggregate(rule, state.row[rule.name], value, action, older, self.shown(key))
-        state.visible = state.visible or action == "insert"
+        if action == "insert":
+            state.visible = True
+            # What the record did not set is null, and so is its first value.
+            for rule in self.rules:
+                if rule.function == "first_value":
+                    state.picked.setdefault(rule.name, rank)
 
     def _fold_groups(self, key: tuple[Any, ...], state: State, action: str, record: dict[str, Any]) -> None:
         """partial-update with sequence groups: each group in its own order, everything else by arrival."""
@@ -194,7 +227,7 @@ class Model:
             stored = [state.row[name] for name in sequence]
             older.append(None if all(value is None for value in given) else rank_of(given) < rank_of(stored))
         if action == "remove" and any(older[group] is False for group in self.removal_groups):
-            removed = self.states[key] = self._empty(removed=True)
+            removed = self.states[key] = self._empty()
             removed.row.update({name: record[name] for sequence, _ in self.groups for name in sequence})
             return
         action = "insert" if action == "insert" else "retract"
@@ -215,8 +248,8 @@ class Model:
         for (sequence, _), late in zip(self.groups, older, strict=True):
             if late is False:
                 state.row.update({name: record[name] for name in sequence})
-        if action == "insert" and not (state.removed and any(older[group] for group in self.removal_groups)):
-            state.visible, state.removed = True, False
+        if action == "insert" and not any(older[group] for group in self.removal_groups):
+            state.visible = True
 
     # --- parts
 

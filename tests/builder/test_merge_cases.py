@@ -8,18 +8,18 @@ definition share a table: see tests/builder/case_tables.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from builder import build
 from stelae.ddl import parse_create_table
 from stelae.errors import StelaeError
 from stelae.warehouse import Warehouse
-from tests.builder.case_tables import Outcome, Run, definition_of, frame_of, kind_column, run_together, runs_of
+from tests.builder.case_tables import Outcome, Run, build_records, definition_of, run_together, runs_of
 from tests.cases import FILES, Case, expected_rows, load
 
 if TYPE_CHECKING:
@@ -28,34 +28,40 @@ if TYPE_CHECKING:
 CASES = [case for file in FILES for case in load(file)]
 RUNS = [run for case in CASES if not case.error for run in runs_of(case)]
 Results = Callable[[Run], Outcome]
+THREADS = 2
+"""Builds at a time. A small build keeps the driver busy, not the cores."""
 
 
 @pytest.fixture(scope="module")
-def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What a run left. The first one that asks builds all of its definition; if that fails, each is built alone."""
-    together = defaultdict(list)
-    for run in RUNS:
-        together[definition_of(run.case)].append(run)
-    outcomes: dict[str, Outcome | StelaeError] = {}
+def results(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Results]:
+    """What a run left. All definitions that the chosen tests need are built in the background, in order."""
+    chosen = [item.callspec.params.get("run") for item in request.session.items if hasattr(item, "callspec")]
+    groups = defaultdict(list)
+    for run in filter(None, chosen):
+        groups[definition_of(run.case)].append(run)
 
-    def result(run: Run) -> Outcome:
-        if run.name not in outcomes:
-            group = together[definition_of(run.case)]
-            try:
-                outcomes.update(run_together(spark, tmp_path_factory.mktemp("group"), group))
-            except StelaeError as error:
-                outcomes.update({each.name: error for each in group})
-                for each in group if len(group) > 1 else ():
-                    try:
-                        outcomes.update(run_together(spark, tmp_path_factory.mktemp("run"), [each]))
-                    except StelaeError as alone:
-                        outcomes[each.name] = alone
-        outcome = outcomes[run.name]
-        if isinstance(outcome, StelaeError):
-            raise outcome
-        return outcome
+    def built(runs: list[Run]) -> dict[str, Outcome | StelaeError]:
+        """If a build fails, each run is built alone, so that it fails for its own reason."""
+        try:
+            return dict(run_together(spark, tmp_path_factory.mktemp("group"), runs))
+        except StelaeError as error:
+            if len(runs) == 1:
+                return {runs[0].name: error}
+            return {name: outcome for run in runs for name, outcome in built([run]).items()}
 
-    return result
+    with ThreadPoolExecutor(THREADS) as pool:
+        outcomes = {definition: pool.submit(built, runs) for definition, runs in groups.items()}
+
+        def result(run: Run) -> Outcome:
+            outcome = outcomes[definition_of(run.case)].result()[run.name]
+            if isinstance(outcome, StelaeError):
+                raise outcome
+            return outcome
+
+        yield result
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
@@ -90,13 +96,12 @@ def test_refused_at_build(spark: SparkSession, case: Case, tmp_path: Path) -> No
     warehouse = Warehouse(tmp_path)
     options = case.options if "bucket" in case.options else {**case.options, "bucket": "1"}
     table = warehouse.create_table(replace(case, options=options).sql("t"))
-    kinds = kind_column(case)
     *fine, refused = case.batches
-    for batch in fine:
-        build(spark, warehouse, "t", frame_of(spark, table.schema, batch, case), row_kind=kinds)
+    for index, batch in enumerate(fine):
+        build_records(spark, warehouse, table, batch, case, index)
     before = table.snapshots.latest_id()
     with pytest.raises(StelaeError) as caught:
-        build(spark, warehouse, "t", frame_of(spark, table.schema, refused, case), row_kind=kinds)
+        build_records(spark, warehouse, table, refused, case, len(fine))
     assert [part for part in case.message if part not in str(caught.value)] == [], str(caught.value)
     assert table.snapshots.latest_id() == before
 

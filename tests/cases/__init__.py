@@ -54,6 +54,8 @@ class Case:
     approx_columns: tuple[str, ...] = ()
     add_columns: Mapping[int, list[dict[str, str]]] = field(default_factory=dict)
     """Columns that the table gets before the batch of that index."""
+    targets: Mapping[int, list[str]] = field(default_factory=dict)
+    """The columns that the batch of that index sets; without an entry, all of them."""
 
     @property
     def rejected_at_create(self) -> bool:
@@ -93,6 +95,7 @@ def load(name: str) -> list[Case]:
                 unordered_columns=tuple(case.get("unordered_columns", ())),
                 approx_columns=tuple(case.get("approx_columns", ())),
                 add_columns=case.get("add_columns", {}),
+                targets=case.get("targets", {}),
             )
         )
     return cases
