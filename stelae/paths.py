@@ -4,6 +4,8 @@
         schema/schema-0.json                                          schema_path
         snapshot/snapshot-17.json                                     snapshot_path
         snapshot/floor-12.json                                        floor_path
+        auto-increment/claim-000000000012.json                        claim_path
+        owner/epoch-000007.json                                       epoch_path
         [dt=2026-11-20/country=de/]bucket-3/sst-<uuid>.sst            sst_path, in a partition_folder
 
 All but the first are relative to the table's folder. Paths use `/`, whatever the machine. Each `parse_*` is the exact
@@ -27,6 +29,8 @@ from stelae.names import TableName
 
 SCHEMA_FOLDER = "schema"
 SNAPSHOT_FOLDER = "snapshot"
+CLAIM_FOLDER = "auto-increment"
+EPOCH_FOLDER = "owner"
 DATABASE_SUFFIX = ".db"
 MAX_COMPONENT_BYTES = 255
 """Longest name of one folder: the limit of the usual local file systems."""
@@ -38,6 +42,8 @@ _NUMBER = r"(0|[1-9][0-9]{0,18})"
 _SCHEMA = re.compile(rf"schema/schema-{_NUMBER}\.json")
 _SNAPSHOT = re.compile(rf"snapshot/snapshot-{_NUMBER}\.json")
 _FLOOR = re.compile(rf"snapshot/floor-{_NUMBER}\.json")
+_CLAIM = re.compile(r"auto-increment/claim-([0-9]{12}|[1-9][0-9]{12,18})\.json")
+_EPOCH = re.compile(r"owner/epoch-([0-9]{6}|[1-9][0-9]{6,18})\.json")
 _UUID = r"[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SST = re.compile(rf"(?:(.+)/)?bucket-{_NUMBER}/sst-({_UUID})\.sst")
 _UUID_ONLY = re.compile(_UUID)
@@ -95,6 +101,26 @@ def floor_path(snapshot_id: int) -> str:
 def parse_floor_path(path: str) -> int | None:
     """The snapshot id in a floor's path."""
     return _number(_FLOOR, path)
+
+
+def claim_path(number: int) -> str:
+    """A claim of a range of ids. Padded, so that a listing is in order."""
+    return f"{CLAIM_FOLDER}/claim-{_checked_number(number):012d}.json"
+
+
+def parse_claim_path(path: str) -> int | None:
+    """The number in a claim's path."""
+    return _number(_CLAIM, path)
+
+
+def epoch_path(number: int) -> str:
+    """An epoch of ownership. Padded, so that a listing is in order."""
+    return f"{EPOCH_FOLDER}/epoch-{_checked_number(number):06d}.json"
+
+
+def parse_epoch_path(path: str) -> int | None:
+    """The number in an epoch's path."""
+    return _number(_EPOCH, path)
 
 
 def partition_folder(columns: Sequence[str], values: Sequence[PartitionValue]) -> str:

@@ -84,6 +84,8 @@ def test_names_on_disk() -> None:
     assert paths.schema_path(0) == "schema/schema-0.json"
     assert paths.snapshot_path(17) == "snapshot/snapshot-17.json"
     assert paths.floor_path(12) == "snapshot/floor-12.json"
+    assert paths.claim_path(12) == "auto-increment/claim-000000000012.json"
+    assert paths.epoch_path(7) == "owner/epoch-000007.json"
     assert paths.sst_path("", 3, UUID) == f"bucket-3/sst-{UUID}.sst"
     assert paths.sst_path("dt=2026-11-20", 3, DASHED) == f"dt=2026-11-20/bucket-3/sst-{DASHED}.sst"
 
@@ -93,6 +95,35 @@ def test_numbers_are_read_back(number: int) -> None:
     assert paths.parse_schema_path(paths.schema_path(number)) == number
     assert paths.parse_snapshot_path(paths.snapshot_path(number)) == number
     assert paths.parse_floor_path(paths.floor_path(number)) == number
+    assert paths.parse_claim_path(paths.claim_path(number)) == number
+    assert paths.parse_epoch_path(paths.epoch_path(number)) == number
+
+
+@pytest.mark.parametrize("number", [0, 10**6 - 1, 10**6, 10**12 - 1, 10**12, 10**18])
+def test_padded_numbers_outgrow_their_padding(number: int) -> None:
+    assert paths.parse_claim_path(paths.claim_path(number)) == number
+    assert paths.parse_epoch_path(paths.epoch_path(number)) == number
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "auto-increment/claim-12.json",
+        "auto-increment/claim-0000000000012.json",
+        "auto-increment/claim--00000000012.json",
+        "auto-increment/claim-000000000012.json\n",
+        "auto-increment/x/claim-000000000012.json",
+        "claim-000000000012.json",
+        "owner/epoch-7.json",
+        "owner/epoch-0000007.json",
+        "owner/epoch-00000٧.json",
+        "owner/claim-000007.json",
+        "epoch-000007.json",
+    ],
+)
+def test_not_a_claim_and_not_an_epoch(path: str) -> None:
+    assert paths.parse_claim_path(path) is None
+    assert paths.parse_epoch_path(path) is None
 
 
 @pytest.mark.parametrize("name", [TableName("shop", "users"), TableName("default", "a-b_c"), TableName("0", "db")])
