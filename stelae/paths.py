@@ -7,6 +7,7 @@
         auto-increment/claim-000000000012.json                        claim_path
         owner/epoch-000007.json                                       epoch_path
         [dt=2026-11-20/country=de/]bucket-3/sst-<uuid>.sst            sst_path, in a partition_folder
+        log/segment-<epoch>-<base offset>.log                         segment_name, in LOG_FOLDER
 
 All but the first are relative to the table's folder. Paths use `/`, whatever the machine. Each `parse_*` is the exact
 inverse of its maker and returns None for any other text, so that foreign files in a folder are simply not ours.
@@ -29,6 +30,7 @@ from stelae.names import TableName
 
 SCHEMA_FOLDER = "schema"
 SNAPSHOT_FOLDER = "snapshot"
+LOG_FOLDER = "log"
 CLAIM_FOLDER = "auto-increment"
 EPOCH_FOLDER = "owner"
 DATABASE_SUFFIX = ".db"
@@ -47,6 +49,7 @@ _EPOCH = re.compile(r"owner/epoch-([0-9]{6}|[1-9][0-9]{6,18})\.json")
 _UUID = r"[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SST = re.compile(rf"(?:(.+)/)?bucket-{_NUMBER}/sst-({_UUID})\.sst")
 _UUID_ONLY = re.compile(_UUID)
+_SEGMENT = re.compile(r"segment-([0-9]{12})-([0-9]{20})\.log")
 
 
 class SstPath(NamedTuple):
@@ -55,6 +58,14 @@ class SstPath(NamedTuple):
     partition_folder: str
     bucket: int
     uuid: str
+
+
+class SegmentName(NamedTuple):
+    """The parts of the name of a log segment."""
+
+    epoch: int
+    base: int
+    """Offset of its first record."""
 
 
 def table_folder(name: TableName) -> str:
@@ -178,6 +189,21 @@ def parse_sst_path(path: str) -> SstPath | None:
         return None
     partition = match[1] or ""
     return None if parse_partition_folder(partition) is None else SstPath(partition, int(match[2]), match[3])
+
+
+def segment_name(epoch: int, base: int) -> str:
+    """A segment of the log: names sort by epoch, then by the offset of the first record."""
+    if not (0 < epoch < 10**12 and 0 <= base < 1 << 63):
+        raise InvalidRequest(f"epoch {epoch} and offset {base} do not fit the name of a segment")
+    return f"segment-{epoch:012d}-{base:020d}.log"
+
+
+def parse_segment_name(name: str) -> SegmentName | None:
+    """Epoch and base offset of a segment."""
+    match = _SEGMENT.fullmatch(name)
+    if match is None or not 0 < int(match[1]) or not int(match[2]) < 1 << 63:
+        return None
+    return SegmentName(int(match[1]), int(match[2]))
 
 
 def _encode(name: str) -> str:

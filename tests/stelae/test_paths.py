@@ -86,6 +86,7 @@ def test_names_on_disk() -> None:
     assert paths.floor_path(12) == "snapshot/floor-12.json"
     assert paths.claim_path(12) == "auto-increment/claim-000000000012.json"
     assert paths.epoch_path(7) == "owner/epoch-000007.json"
+    assert paths.segment_name(2, 17) == "segment-000000000002-00000000000000000017.log"
     assert paths.sst_path("", 3, UUID) == f"bucket-3/sst-{UUID}.sst"
     assert paths.sst_path("dt=2026-11-20", 3, DASHED) == f"dt=2026-11-20/bucket-3/sst-{DASHED}.sst"
 
@@ -97,6 +98,20 @@ def test_numbers_are_read_back(number: int) -> None:
     assert paths.parse_floor_path(paths.floor_path(number)) == number
     assert paths.parse_claim_path(paths.claim_path(number)) == number
     assert paths.parse_epoch_path(paths.epoch_path(number)) == number
+
+
+@given(st.integers(1, 10**12 - 1), st.integers(0, 2**63 - 1))
+def test_segment_names_are_read_back_and_sort(epoch: int, base: int) -> None:
+    name = paths.segment_name(epoch, base)
+    assert paths.parse_segment_name(name) == (epoch, base)
+    assert paths.segment_name(1, 99) < name or (epoch, base) <= (1, 99)
+
+
+@pytest.mark.parametrize(
+    "name", ["segment-1-0.log", f"segment-{'0' * 12}-{'0' * 20}.log", f"segment-{1:012d}-{0:020d}.log.tmp"]
+)
+def test_not_a_segment_name(name: str) -> None:
+    assert paths.parse_segment_name(name) is None
 
 
 @pytest.mark.parametrize("number", [0, 10**6 - 1, 10**6, 10**12 - 1, 10**12, 10**18])
