@@ -201,9 +201,10 @@ def segment_name(epoch: int, base: int) -> str:
 def parse_segment_name(name: str) -> SegmentName | None:
     """Epoch and base offset of a segment."""
     match = _SEGMENT.fullmatch(name)
-    if match is None or not 0 < int(match[1]) or not int(match[2]) < 1 << 63:
+    if match is None:
         return None
-    return SegmentName(int(match[1]), int(match[2]))
+    epoch, base = int(match[1]), int(match[2])
+    return SegmentName(epoch, base) if epoch > 0 and base < 1 << 63 else None
 
 
 def _encode(name: str) -> str:
