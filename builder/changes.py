@@ -14,6 +14,7 @@ kind, text that is too long) stops the job with its key named.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -41,7 +42,9 @@ INSERT, RETRACT, REMOVE = 0, 1, 2
 IDS = "__stelae_id_"
 """Columns of ids for bitmap columns start so."""
 ORDER = "__stelae_order"
-"""Position of a record inside its Spark partition and the partition's number; base rows have -1."""
+"""Position of a record: in the whole input, or inside its Spark partition after the partition's number; base rows have
+-1.
+"""
 FILE = "__stelae_file"
 """Position of the record's file in the input; base rows have -1."""
 BLOCK = "__stelae_block"
@@ -350,7 +353,7 @@ def _row_kind_column(frame: DataFrame, schema: TableSchema, row_kind: str | None
 def _kind_expression(column: SparkColumn, schema: TableSchema, sources: dict[str, str]) -> SparkColumn:
     from pyspark.sql import functions as f
 
-    kind = f.upper(f.trim(column))
+    kind = f.when(column.isin(*ROW_KINDS), column).otherwise(f.upper(f.trim(column)))
     wrong = _raise_for_row(
         "unknown row kind ", f.coalesce(column.cast("string"), f.lit("null")), schema, sources,
         hint="row kinds are +I (insert), -U (update before), +U (update after), -D (delete)",
@@ -469,7 +472,6 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
     such input a sequence field is the only order to rely on. A frame that has such columns already is refused: they
     would decide which record wins.
     """
-    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
     taken = [name for name in frame.columns if name.casefold().startswith(RESERVED)]
@@ -479,30 +481,55 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
             place=taken[0],
             hint="leave it out, or rename it",
         )
-    with_order = frame.withColumn(ORDER, f.monotonically_increasing_id())
+    straight = files is not None or reads_files_straight(frame)
+    raw = raw_input_files(frame) if straight else []
     if files is None:
-        files = input_files(frame) if reads_files_straight(frame) else ()
-    if len(files) <= 1:
-        # Splits of one file keep their order: Spark sorts splits by length, stably, and only the last one is shorter.
-        return with_order
-    try:
-        with_block = frame.select(
-            "*",
-            f.monotonically_increasing_id().alias(ORDER),
-            f.col("_metadata.file_block_start").alias(BLOCK),
-            f.col("_metadata.file_path").alias(_PATH),
-        )
-        with_block.schema  # noqa: B018 - a remote session analyses only when asked.
-    except AnalysisException:
-        return with_order
+        files = sorted(plain_path(path) for path in raw)
+    if len(files) > 1 and (placed := _in_file_order(frame, raw, files)) is not None:
+        return placed
+    # Splits of one file keep their order: Spark sorts splits by length, stably, and only the last one is shorter.
+    return frame.withColumn(ORDER, f.monotonically_increasing_id())
+
+
+def _in_file_order(frame: DataFrame, raw: Sequence[str], files: Sequence[str]) -> DataFrame | None:
+    """The frame with the arrival of its rows by the order of `files`; None where Spark does not know the files of rows.
+
+    Parquet knows the number of a row in its file, so that one column is enough; elsewhere it takes file, block and row.
+    """
+    from pyspark.sql import functions as f
+
+    path = f.col("_metadata.file_path").alias(_PATH)
+    row = f.col("_metadata.row_index").alias(_ROW)
+    block = f.col("_metadata.file_block_start").alias(BLOCK)
+    found = _selected(frame, path, row) if len(files) <= MAX_NUMBERED_FILES else None
+    if found is None:
+        found = _selected(frame, path, block, f.monotonically_increasing_id().alias(ORDER))
+    if found is None:
+        return None
+    position = {path: position for position, path in enumerate(files)}
     positions = frame.sparkSession.createDataFrame(
-        [(path, position) for position, path in enumerate(files)], f"{_JOIN} STRING, {FILE} INT"
+        [(name, position.get(plain_path(path))) for path in raw for name in _spellings(path)],
+        f"{_JOIN} STRING, {FILE} INT",
     )
-    # As plain_path does it: the decoder also takes "+" for a space, paths do not.
-    path = f.expr(f"url_decode(replace(regexp_replace({_PATH}, '^file:/+', '/'), '+', '%2B'))")
-    joined = with_block.join(f.broadcast(positions), path == f.col(_JOIN), "left").drop(_PATH, _JOIN)
+    joined = found.join(f.broadcast(positions), f.col(_PATH) == f.col(_JOIN), "left").drop(_PATH, _JOIN)
     unknown = f.raise_error(f.lit("an input file appeared while the job was planned")).cast("int")
-    return joined.withColumn(FILE, f.coalesce(f.col(FILE), unknown))
+    file = f.coalesce(f.col(FILE), unknown)
+    if _ROW not in found.columns:
+        return joined.withColumn(FILE, file)
+    number = f.shiftleft(file.cast("bigint"), _ROW_BITS).bitwiseOR(f.col(_ROW))
+    return joined.withColumn(ORDER, number).drop(FILE, _ROW)
+
+
+def _selected(frame: DataFrame, *columns: SparkColumn) -> DataFrame | None:
+    """The frame with more columns; None where there are none of that name."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        selected = frame.select("*", *columns)
+        selected.schema  # noqa: B018 - a remote session analyses only when asked.
+    except AnalysisException:
+        return None
+    return selected
 
 
 _ROW_BY_ROW = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View"})
@@ -523,12 +550,18 @@ def reads_files_straight(frame: DataFrame) -> bool:
     return bool(plan.children().isEmpty())
 
 
-def input_files(frame: DataFrame) -> list[str]:
-    """Files that a frame reads, as plain paths in name order; empty where the source has no files."""
+def raw_input_files(frame: DataFrame) -> list[str]:
+    """Paths of files that a frame reads, as Spark writes them; empty where the source has no files."""
     try:
-        return sorted(plain_path(path) for path in frame.inputFiles())
+        return list(frame.inputFiles())
     except Exception:
         return []
+
+
+def _spellings(path: str) -> set[str]:
+    """A raw path as `inputFiles` and as `_metadata` have it: they do not agree on how many slashes a local one has."""
+    local = re.sub("^file:/+", "", path)
+    return {path} if local == path else {path, f"file:/{local}", f"file:///{local}"}
 
 
 def plain_path(path: str) -> str:
@@ -537,7 +570,11 @@ def plain_path(path: str) -> str:
     return "/" + plain.removeprefix("file:").lstrip("/") if plain.startswith("file:") else plain
 
 
+_ROW_BITS = 40
+MAX_NUMBERED_FILES = 2**23
+"""So many files of up to 2^40 rows each can be numbered through in one BIGINT."""
 _PATH = "__stelae_path"
+_ROW = "__stelae_row"
 _JOIN = "__stelae_join_path"
 
 

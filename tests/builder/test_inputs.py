@@ -18,7 +18,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from builder.changes import ORDER, change_records, order_columns
+from builder.changes import ORDER, change_records, order_columns, with_arrival
 from builder.inputs import escape_glob, format_of, read_files
 from builder.spark_errors import translated
 from stelae.ddl import parse_create_table
@@ -326,3 +326,15 @@ def test_rows_know_their_place(spark: SparkSession, tmp_path: Path) -> None:
     frame = read_files(spark, [path], PAIRS)
     assert ORDER in frame.columns
     assert ids(frame) == list(range(1000))
+
+
+def test_rows_of_parquet_files_are_numbered_through(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = [pa.array(range(start, start + 1000), pa.int32()) for start in (0, 1000, 2000)]
+    names = ["b.parquet", "a ü+%20.parquet", "100%.parquet"]
+    files = [
+        parquet(tmp_path / name, id=ids_, v=["x"] * 1000) for name, ids_ in zip(names, numbers, strict=True)
+    ]  # fmt: skip
+    frame = read_files(spark, files, PAIRS)
+    assert order_columns(frame) == [ORDER]
+    assert ids(frame) == list(range(3000))
+    assert ids(with_arrival(spark.read.parquet(*files))) == [*range(2000, 3000), *range(1000, 2000), *range(1000)]
