@@ -8,16 +8,17 @@ definition share a table: see tests/builder/case_tables.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from stelae.ddl import parse_create_table
 from stelae.errors import StelaeError
+from stelae.types import DataType
 from stelae.warehouse import Warehouse
 from tests.builder.case_tables import Outcome, Run, build_records, definition_of, run_together, runs_of
 from tests.cases import FILES, Case, expected_rows, load
@@ -27,46 +28,92 @@ if TYPE_CHECKING:
 
 CASES = [case for file in FILES for case in load(file)]
 RUNS = [run for case in CASES if not case.error for run in runs_of(case)]
-Results = Callable[[Run], Outcome]
+REFUSED = [case for case in CASES if case.error and not case.rejected_at_create]
 THREADS = 2
 """Builds at a time. A small build keeps the driver busy, not the cores."""
 
 
-@pytest.fixture(scope="module")
-def results(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Results]:
-    """What a run left. All definitions that the chosen tests need are built in the background, in order."""
-    chosen = [item.callspec.params.get("run") for item in request.session.items if hasattr(item, "callspec")]
-    groups = defaultdict(list)
-    for run in filter(None, chosen):
-        groups[definition_of(run.case)].append(run)
+class Background:
+    """All builds that the chosen tests need, in the background: the tests wait for theirs."""
 
-    def built(runs: list[Run]) -> dict[str, Outcome | StelaeError]:
+    def __init__(self, spark: SparkSession, scratch: pytest.TempPathFactory, pool: ThreadPoolExecutor) -> None:
+        self.spark = spark
+        self.scratch = scratch
+        self.pool = pool
+        self.outcomes: dict[str, Future[dict[str, Outcome | StelaeError]]] = {}
+        self.refusals: dict[str, Future[Refusal]] = {}
+
+    def start(self, runs: Sequence[Run], refused: Sequence[Case]) -> None:
+        groups = defaultdict(list)
+        for run in runs:
+            groups[definition_of(run.case)].append(run)
+        for definition, group in groups.items():
+            self.outcomes[definition] = self.pool.submit(self._built, group)
+        for case in refused:
+            self.refusals[case.name] = self.pool.submit(refusal, self.spark, self.scratch.mktemp("refused"), case)
+
+    def _built(self, runs: list[Run]) -> dict[str, Outcome | StelaeError]:
         """If a build fails, each run is built alone, so that it fails for its own reason."""
         try:
-            return dict(run_together(spark, tmp_path_factory.mktemp("group"), runs))
+            return dict(run_together(self.spark, self.scratch.mktemp("runs"), runs))
         except StelaeError as error:
             if len(runs) == 1:
                 return {runs[0].name: error}
-            return {name: outcome for run in runs for name, outcome in built([run]).items()}
+            return {name: outcome for run in runs for name, outcome in self._built([run]).items()}
 
+    def outcome(self, run: Run) -> Outcome:
+        outcome = self.outcomes[definition_of(run.case)].result()[run.name]
+        if isinstance(outcome, StelaeError):
+            raise outcome
+        return outcome
+
+
+@dataclass
+class Refusal:
+    """What the last batch of a case was refused with, and the newest snapshot before and after."""
+
+    error: str | None
+    before: int | None
+    after: int | None
+
+
+def refusal(spark: SparkSession, folder: Path, case: Case) -> Refusal:
+    warehouse = Warehouse(folder)
+    options = case.options if "bucket" in case.options else {**case.options, "bucket": "1"}
+    table = warehouse.create_table(replace(case, options=options).sql("t"))
+    *fine, refused = case.batches
+    for index, batch in enumerate(fine):
+        build_records(spark, warehouse, table, batch, case, index)
+    before, error = table.snapshots.latest_id(), None
+    try:
+        build_records(spark, warehouse, table, refused, case, len(fine))
+    except StelaeError as caught:
+        error = str(caught)
+    return Refusal(error, before, table.snapshots.latest_id())
+
+
+@pytest.fixture(scope="module")
+def background(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Background]:
+    chosen: list[tuple[str, Any]] = [
+        (item.originalname, item.callspec.params)
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
+    ]
     with ThreadPoolExecutor(THREADS) as pool:
-        outcomes = {definition: pool.submit(built, runs) for definition, runs in groups.items()}
-
-        def result(run: Run) -> Outcome:
-            outcome = outcomes[definition_of(run.case)].result()[run.name]
-            if isinstance(outcome, StelaeError):
-                raise outcome
-            return outcome
-
-        yield result
+        started = Background(spark, tmp_path_factory, pool)
+        started.start(
+            [values["run"] for name, values in chosen if name == test_rows.__name__],
+            [values["case"] for name, values in chosen if name == test_refused_at_build.__name__],
+        )
+        yield started
         pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_rows(run: Run, results: Results) -> None:
-    case, outcome = run.case, results(run)
+def test_rows(run: Run, background: Background) -> None:
+    case, outcome = run.case, background.outcome(run)
     types = types_of(case)
     accepted = [case.rows or []] + ([case.alternative_rows] if case.alternative_rows is not None else [])
     expected = [expected_rows(case, types, rows) for rows in accepted]
@@ -88,25 +135,16 @@ def test_refused_at_create(case: Case, tmp_path: Path) -> None:
     assert warehouse.tables() == []
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.error and not case.rejected_at_create], ids=lambda case: case.name
-)
-def test_refused_at_build(spark: SparkSession, case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_refused_at_build(case: Case, background: Background) -> None:
     """The last batch is refused, and nothing of it committed."""
-    warehouse = Warehouse(tmp_path)
-    options = case.options if "bucket" in case.options else {**case.options, "bucket": "1"}
-    table = warehouse.create_table(replace(case, options=options).sql("t"))
-    *fine, refused = case.batches
-    for index, batch in enumerate(fine):
-        build_records(spark, warehouse, table, batch, case, index)
-    before = table.snapshots.latest_id()
-    with pytest.raises(StelaeError) as caught:
-        build_records(spark, warehouse, table, refused, case, len(fine))
-    assert [part for part in case.message if part not in str(caught.value)] == [], str(caught.value)
-    assert table.snapshots.latest_id() == before
+    refusal = background.refusals[case.name].result()
+    assert refusal.error is not None, "the batch was built"
+    assert [part for part in case.message if part not in refusal.error] == [], refusal.error
+    assert refusal.after == refusal.before
 
 
-def types_of(case: Case) -> list[object]:
+def types_of(case: Case) -> list[DataType]:
     added = [column for columns in case.add_columns.values() for column in columns]
     bare = replace(case, columns=[*case.columns, *added], partition_by=[], options={})
     return [column.type for column in parse_create_table(bare.sql("t"))[1].columns]

@@ -23,6 +23,7 @@ import pytest
 
 from builder import build
 from stelae.ddl import parse_create_table
+from stelae.schema import Column
 from stelae.warehouse import Warehouse
 from tests.builder import bitmaps
 from tests.builder.case_tables import KIND, read_rows, served_rows
@@ -53,7 +54,7 @@ def test_builds_agree_with_the_model(spark: SparkSession, tmp_path: Path, seed: 
     model = Model([(c.name, c.type) for c in columns], case.primary_key, case.options)
     for number, batch in enumerate(example.batches):
         model.build(batch)
-        build(spark, warehouse, "t", frame_of(spark, example, batch), row_kind=KIND)
+        build(spark, warehouse, "t", frame_of(spark, example, batch), row_kind=example.kind_column)
         expected = {
             key_of(case, row): row
             for row in (
@@ -73,7 +74,7 @@ def explain(
     example: Example, number: int, expected: dict[tuple[Any, ...], list[Any]], found: dict[tuple[Any, ...], list[Any]]
 ) -> None:
     """Fail with all that happened to the first key that differs."""
-    different = [key for key in sorted({*expected, *found}) if expected.get(key) != found.get(key)]
+    different = [key for key in sorted({*expected, *found}, key=repr) if expected.get(key) != found.get(key)]
     if not different:
         return
     key = different[0]
@@ -98,16 +99,17 @@ def key_of(case: Case, row: list[Any]) -> tuple[Any, ...]:
 
 
 def frame_of(spark: SparkSession, example: Example, batch: list[Record]) -> DataFrame:
-    """The records as a frame, in one partition: its row order is their order."""
+    """The records as a frame, in their order; often in more partitions than one."""
     case = example.case
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for kind, record in batch:
         row = dict(record)
         for name, bitmap in case.encode.items():
             row[name] = None if row[name] is None else bitmaps.encode(spark, bitmap, row[name])
-        rows.append((*row.values(), kind))
+        rows.append((*row.values(), *([kind] if example.kind_column else [])))
     ddl = ", ".join(f"{column.name} {column.type.spark()}" for column in example.columns)
-    return spark.createDataFrame(rows, f"{ddl}, {KIND} STRING").coalesce(1)
+    frame = spark.createDataFrame(rows, ddl + (f", {KIND} STRING" if example.kind_column else ""))
+    return frame.coalesce(1) if len(batch) % 2 else frame
 
 
 # --- examples
@@ -116,8 +118,12 @@ def frame_of(spark: SparkSession, example: Example, batch: list[Record]) -> Data
 @dataclass
 class Example:
     case: Case
-    columns: Any
+    columns: tuple[Column, ...]
     batches: list[list[Record]]
+
+    @property
+    def kind_column(self) -> str | None:
+        return None if "rowkind.field" in self.case.options else KIND
 
 
 Values = Callable[[random.Random], Any]
@@ -136,6 +142,8 @@ class Draft:
     kinds: tuple[str, ...] = ("+I", "+U")
     retracts: bool = False
     """Whether a -U or -D may reach columns."""
+    ordered: bool = False
+    """Whether records may be late."""
 
     def add(self, prefix: str, sql: str, values: Values) -> str:
         name = f"{prefix}{len(self.columns)}"
@@ -277,6 +285,8 @@ def add_column(draft: Draft, function: str | None) -> str:
                 options["nested-key-null-strategy"] = rng.choice(("merge", "ignore"))
                 if function == "nested_update" and rng.random() < 0.5:
                     options["nested-sequence-field"] = rng.choice(("seq", "seq,v"))
+            if function == "nested_update" and not draft.ordered and rng.random() < 0.3:
+                options["count-limit"] = "3"
         case "rbm32" | "rbm64":
             sql, values = "BYTES", numbers(2**32 - 1 if function == "rbm32" else 2**63 - 1)
         case _:
@@ -317,6 +327,7 @@ def maybe_sequence_field(draft: Draft, chance: float) -> bool:
     rng = draft.rng
     if rng.random() >= chance:
         return False
+    draft.ordered = True
     draft.options["sequence.field"] = ",".join(add_sequence(draft, "s", rng.choice((1, 1, 2))))
     if rng.random() < 0.3:
         draft.options["sequence.field.sort-order"] = "descending"
@@ -379,6 +390,7 @@ def groups(draft: Draft) -> None:
     if rng.random() < 0.75:
         draft.kinds, draft.retracts = ("+I", "+I", "+I", "+U", "-U", "-D"), True
     sequences = []
+    draft.ordered = True
     for _ in range(rng.randint(1, 3)):
         sequence = add_sequence(draft, "g", rng.choice((1, 1, 2)))
         sequences.append(sequence)
@@ -410,11 +422,16 @@ def one_record(draft: Draft) -> None:
 def make_example(rng: random.Random) -> Example:
     draft = Draft(rng)
     key = [draft.add("k", "INT", lambda rng: rng.randrange(KEYS))]
+    if rng.random() < 0.1:
+        draft.options["primary-key.nullable"] = "true"
+        draft.values[key[0]] = maybe(draft.values[key[0]], 0.05)
     partitions: list[str] = []
     if rng.random() < 0.2:
-        key.append(draft.add("p", "STRING", one_of("x", "y")))
+        key.append(draft.add("p", "STRING NOT NULL", one_of("x", "y")))
         partitions = key[1:]
     rng.choices((aggregation, partial_update, one_record), (12, 9, 3))[0](draft)
+    if rng.random() < 0.1:
+        draft.options["rowkind.field"] = draft.add("kind", "STRING", one_of(""))
     draft.options["bucket"] = rng.choice(("1", "1", "2"))
     case = Case(
         "random", draft.columns, key, partitions, draft.options, [], encode=draft.encode,
@@ -440,5 +457,7 @@ def make_records(draft: Draft, key: list[str]) -> list[Record]:
         elif of_key and rng.random() < 0.5:
             again = rng.choice(of_key)
             record = {name: again[name] if name.startswith("c") else value for name, value in record.items()}
+        if (column := draft.options.get("rowkind.field")) is not None:
+            record[column] = kind
         records.append((kind, record))
     return records
