@@ -33,7 +33,8 @@ from stelae.warehouse import Table, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "merging.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "merging.md").read_text()
 BITMAPS: dict[str, Any] = {"rbm32": pyroaring.BitMap, "rbm64": pyroaring.BitMap64}
 SKETCHES = {
     "hll_sketch": ("hll_sketch_agg", "hll_sketch_estimate"),
@@ -390,3 +391,20 @@ def test_table_of_functions() -> None:
         (function.name, *function.aliases, orders[function.kind], "yes" if function.can_retract else "no")
         for function in FUNCTIONS
     ]
+
+
+# --- links
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", PAGE))))
+def test_links_lead_somewhere(link: str) -> None:
+    if link.startswith("https://"):
+        return
+    file, _, anchor = link.partition("#")
+    page = (DOCS / (file or "merging.md")).read_text()
+    assert not anchor or anchor in {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", page, re.MULTILINE)}
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
