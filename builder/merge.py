@@ -31,6 +31,7 @@ from builder.folds import fold, is_folded_in_arrow
 from builder.plan import SLOT, BuildPlan
 from stelae import types as t
 from stelae.merging import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules
+from stelae.schema import Column as TableColumn
 from stelae.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -301,6 +302,12 @@ class _Merge:
             since = f.coalesce(f.col(HIDDEN_SINCE), f.lit(self.plan.now_ms)) if HIDDEN_SINCE in rows.columns else f.lit(
                 self.plan.now_ms)  # fmt: skip
             state.append(f.when(hidden, since).cast("bigint"))
+        for column in self.schema.value_columns:
+            if not column.type.nullable and not is_folded_later(column, self.rules):
+                text = f"the merge leaves null in NOT NULL column {column.name}"
+                error = raise_for_row(text, f.lit(""), self.schema, hint="declare it without NOT NULL")
+                value = values[column.name]
+                values[column.name] = f.when(value.isNull() & ~hidden, error.cast(column.type.spark())).otherwise(value)
         columns = [*self.keys, *(values[column.name] for column in self.schema.value_columns), *state]
         return rows.select(
             SLOT, *(column.alias(f"_{i}") for i, column in enumerate(columns)), hidden.alias(HIDDEN),
@@ -643,6 +650,11 @@ class _Merge:
         fields = [sequence.getField(f"s{i}").alias(f"s{i}") for i in range(len(self.rules.sequence))]
         fields.append((f.lit(None).cast("string") if text is None else text).alias("text"))
         return f.struct(f.lit(column_id).alias("id"), *fields)
+
+
+def is_folded_later(column: TableColumn, rules: MergeRules) -> bool:
+    """Whether the writer makes the column's values: then it finds the nulls as well."""
+    return any(rule.column.id == column.id and is_folded_in_arrow(rule) for rule in rules.columns)
 
 
 def _result(number: int) -> str:

@@ -529,3 +529,15 @@ def test_errors_keep_their_kind_through_spark() -> None:
         "here",
         "do {this}",
     )
+
+
+def test_a_merge_that_empties_a_not_null_column_names_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    warehouse.create_table(
+        "CREATE TABLE t (k INT, v INT NOT NULL, PRIMARY KEY (k) NOT ENFORCED) "
+        "WITH ('merge-engine' = 'aggregation', 'fields.v.agg' = 'last_value')"
+    )
+    frame = spark.createDataFrame([(7, 2, "+I"), (7, 2, "-U")], "k INT, v INT, op STRING").coalesce(1)
+    with pytest.raises(InvalidRequest, match=r'null in NOT NULL column v in the row with key \{"k":7\}'):
+        build(spark, warehouse, "t", frame, row_kind="op")
+    assert warehouse.table("t").snapshots.latest_id() is None
