@@ -3,7 +3,7 @@
     GroupCommit   requests ──► one flush at a time, shared ──► still the owner? ──► acknowledged        asyncio
     LogWriter     records ──► write + fdatasync of the segment of one's own epoch; rolls by size        one thread
     read_log      the records that count, in order                                                      any process
-    recover       where the log ends; makes durable what it read                                        the next owner
+    recover       where the log ends, and what its next owner has to write again                        any process
     remove_covered  deletes segments whose records are in every snapshot that is kept
 
 `stelae/log_records.py` has the bytes, and decides from them what counts; docs/format.md#log is the contract.
@@ -12,14 +12,17 @@ One log a table, whatever partitions and buckets it has, so that one flush serve
 record over all epochs. An owner writes segments of its own epoch only and never touches those of others:
 
     segment-000000000003-00000000000000000000.log     epoch 3, records 0 to 41, and maybe more that count no more
-    segment-000000000005-00000000000000000042.log     epoch 5: "epoch 3 ends at 42"
+    segment-000000000005-00000000000000000042.log     epoch 5: "epoch 3 ends at 42"; then record 42, ...
 
 So a takeover is: put the epoch (`stelae/ownership.py`), then `recover`, then open a LogWriter, whose first segment says
-to all readers where the former owner's records end.
+to all readers where the former owner's records end. The former owner's last flush may be on no disk, although one can
+read it, and all that came before it is durable. So the new owner ends the former epoch before that flush, and writes
+its records again, in the same put that makes its first segment: they keep their offsets, and from here on nothing
+depends on what a former owner, its page cache or its disk does with its file.
 
 After an error of a write or of fsync nobody knows what is on the disk, and a second fsync may well say that all is fine
-(https://wiki.postgresql.org/wiki/Fsync_Errors). So nothing is tried again: the writer cuts its file back to what was
-durable, as well as it can, and refuses all else. The owner takes a new epoch and recovers.
+(https://wiki.postgresql.org/wiki/Fsync_Errors). So nothing is tried again: the writer refuses all further records, and
+the owner takes a new epoch and recovers.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +42,7 @@ from stelae.log_records import (
     GRANTED,
     HEADER_BYTES,
     KEEP,
+    SKIPPED,
     Frame,
     Granted,
     Outline,
@@ -46,6 +50,7 @@ from stelae.log_records import (
     Payload,
     Record,
     SegmentHeader,
+    Skipped,
     Tail,
     decode_header,
     decode_record,
@@ -101,6 +106,10 @@ class LogState:
     """Records from this offset on can be read."""
     end: int = 0
     """Offset of the next record. A snapshot may cover more: of a log that was read before its last flush got lost."""
+    last_flush: int = 0
+    """Offset of the first record of the last flush: all before it is durable. `end` if nothing was flushed since."""
+    last_payloads: tuple[Payload, ...] = field(default=(), repr=False)
+    """The records of the last flush, for the next owner to write again."""
     claim: Granted | None = None
     """The last claim that was logged, if it is in the segments that are there."""
     segments: tuple[Segment, ...] = ()
@@ -128,22 +137,31 @@ def read_log(folder: Path, from_offset: int | None = None) -> Iterator[Entry]:
     return _entries(folder, plan.parts, from_offset or 0)
 
 
-def log_state(folder: Path) -> LogState:
-    """The state of a log as a reader sees it; reads and checks all of its records."""
+def recover(folder: Path) -> LogState:
+    """The state of a log; reads and checks all of its records. Changes nothing.
+
+    For an owner it says what a LogWriter needs, if the epoch was put before.
+    """
     plan = _outline(folder)
+    ignored = tuple(header.name for header in plan.ignored)
     if not plan.parts:
-        return LogState(ignored=tuple(header.name for header in plan.ignored))
+        return LogState(ignored=ignored)
     claim: Granted | None = None
     segments = []
+    flush: list[Frame] = []
     for part in plan.parts:
         place, data = _read(folder, part.header)
         frames = read_frames(data, part.header, part.until, place)
+        flush = []
         while True:
             try:
                 frame = next(frames)
             except StopIteration as stop:
                 tail: Tail = stop.value
                 break
+            if frame.place == 0:
+                flush.clear()
+            flush.append(frame)
             if frame.payload.kind == GRANTED:
                 record = decode_record(frame.payload, f"{place}, byte {frame.position}")
                 claim = record if isinstance(record, Granted) else claim
@@ -155,23 +173,12 @@ def log_state(folder: Path) -> LogState:
         epoch=newest.epoch,
         start=plan.start,
         end=segments[-1].end,
+        last_flush=flush[0].offset if flush else segments[-1].end,
+        last_payloads=tuple(frame.payload for frame in flush if frame.payload.kind != SKIPPED),
         claim=claim,
         segments=tuple(segments),
-        ignored=tuple(header.name for header in plan.ignored),
+        ignored=ignored,
     )
-
-
-def recover(folder: Path) -> LogState:
-    """The state of a log, for its next owner, who has put its epoch before: what was read is durable now.
-
-    A former owner that was killed may have written records that it did not flush. They count from here on, so they must
-    outlast a power cut before anybody builds on them.
-    """
-    state = log_state(folder)
-    if state.segments:
-        _sync(folder / state.segments[-1].name)
-        _sync(folder)
-    return state
 
 
 def remove_covered(folder: Path, covered: int) -> tuple[str, ...]:
@@ -236,17 +243,6 @@ def _read(folder: Path, header: SegmentHeader) -> tuple[str, bytes]:
         raise _unavailable("read", exc, place) from exc
 
 
-def _sync(path: Path) -> None:
-    try:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as exc:
-        raise _unavailable("make durable", exc, path) from exc
-
-
 # Writing
 
 
@@ -258,8 +254,6 @@ class LogFile(Protocol):
 
     def sync(self) -> None:
         """Make durable what was written."""
-
-    def truncate(self, size: int) -> None: ...
 
     def close(self) -> None: ...
 
@@ -278,9 +272,6 @@ class LocalLogFile:
 
     def sync(self) -> None:
         _fdatasync(self._file.fileno())
-
-    def truncate(self, size: int) -> None:
-        self._file.truncate(size)
 
     def close(self) -> None:
         self._file.close()
@@ -308,7 +299,8 @@ class LogWriter:
         """Create the epoch's first segment, durable when this returns: from here on, readers go by it.
 
         `previous` is what `recover` said after the epoch was taken. `base` is the offset of the next record: at least
-        `previous.end`, and at least what any snapshot covers. Conflict when the epoch has such a segment already.
+        `previous.end`, and at least what any snapshot covers. The last flush of the previous epoch is written again.
+        Conflict when the epoch has such a segment already.
         """
         if epoch <= previous.epoch or base < previous.end:
             raise InvalidRequest(
@@ -328,14 +320,16 @@ class LogWriter:
         header = SegmentHeader(
             log_id=previous.log_id or os.urandom(16),
             epoch=epoch,
-            start=base,
-            base=base,
+            base=previous.last_flush,
             previous_epoch=previous.epoch,
-            previous_end=previous.end,
+            previous_end=previous.last_flush,
             salt=_salt(),
         )
+        again_written = list(previous.last_payloads)
+        if header.base + len(again_written) < base:
+            again_written.append(encode_record(Skipped(base)))
         try:
-            self._open(header)
+            self._open(header, again_written)
         except OSError as exc:
             raise _unavailable("write", exc, self.path) from exc
 
@@ -396,8 +390,9 @@ class LogWriter:
             self.failure = _closed(self._folder)
             self._file.close()
 
-    def _open(self, header: SegmentHeader) -> None:
-        data = encode_header(header)
+    def _open(self, header: SegmentHeader, payloads: Sequence[Payload] = ()) -> None:
+        header = replace(header, carried=len(payloads))
+        data = encode_header(header) + encode_flush(payloads, header.base, header.salt)
         LocalStorage(self._folder).put_if_absent(header.name, data)
         self._header = header
         self._file = self._open_file(self.path)
@@ -410,9 +405,6 @@ class LogWriter:
 
     def _fail(self, failure: StelaeError) -> StelaeError:
         self.failure = failure
-        # What was not made durable should not be read by the next owner, as long as the page cache has it.
-        with suppress(OSError):
-            self._file.truncate(self._bytes)
         with suppress(OSError):
             self._file.close()
         return failure

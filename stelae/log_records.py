@@ -2,9 +2,9 @@
 
 Values in, bytes out; `stelae/log.py` has the files. docs/format.md#log is the contract.
 
-    segment    | header, 88 bytes | record | record | ...
+    segment    | header, 80 bytes | record | record | ...
 
-    header     | magic 8 | version u32 | zeros 4 | log id 16 | epoch u64 | start u64 | base u64 |
+    header     | magic 8 | version u32 | carried u32 | log id 16 | epoch u64 | base u64 |
                | previous epoch u64 | previous end u64 | salt u64 | checksum u64 |
 
     record     | checksum u64 | "\\xa5LOG" | length u32 | offset u64 | place u32 | kind u8 | zeros 3 | payload |
@@ -13,6 +13,7 @@ Values in, bytes out; `stelae/log.py` has the files. docs/format.md#log is the c
     granted    | claim u64 | first id u64 | last id u64 |
     inserted   | schema id u32 | bucket u32 | asked u32 | keys u32 | partition u32 | partition, JSON |
                | ends of the keys u32 ... | ends of the rows u32 ... | bytes of the keys | bytes of the rows |
+    skipped    | next offset u64 |
 
 Little-endian. A batch is joined bytes and their ends, which Arrow and numpy turn into lists and back: no Python runs
 for each key.
@@ -42,12 +43,13 @@ from stelae.paths import PartitionValue, segment_name
 VERSION = 1  # On disk. Never renumber.
 MAGIC = b"\x89STELOG\n"  # On disk. Never change.
 MARK = b"\xa5LOG"  # On disk. Never change.
-GRANTED, INSERTED = 1, 2  # On disk. Never renumber.
+GRANTED, INSERTED, SKIPPED = 1, 2, 3  # On disk. Never renumber.
 
-HEADER = struct.Struct("<8sI4x16s6Q")  # On disk. Never change.
+HEADER = struct.Struct("<8sII16s5Q")  # On disk. Never change.
 RECORD = struct.Struct("<4sIQIB3x")  # On disk. Never change.
 CHECKSUM = struct.Struct("<Q")  # On disk. Never change.
 CLAIM = struct.Struct("<3Q")  # On disk. Never change.
+SKIP = struct.Struct("<Q")  # On disk. Never change.
 BATCH = struct.Struct("<5I")  # On disk. Never change.
 
 HEADER_BYTES = HEADER.size + CHECKSUM.size
@@ -89,7 +91,18 @@ class Inserted:
     """Keys of this bucket that the client asked for; those that were there already are not in `keys`."""
 
 
-Record: TypeAlias = Granted | Inserted
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Offsets between this record's and `next` are not given: a snapshot covers them, of records that got lost.
+
+    Written by a LogWriter, when it takes over.
+    """
+
+    next: int
+    """Offset of the next record."""
+
+
+Record: TypeAlias = Granted | Inserted | Skipped
 
 
 class Payload(NamedTuple):
@@ -109,6 +122,8 @@ def encode_record(record: Record) -> Payload:
             if not record.first <= record.last:
                 raise InvalidRequest(f"a claim of ids {record.first} to {record.last} is empty")
             return Payload(GRANTED, CLAIM.pack(record.number, record.first, record.last))
+        if isinstance(record, Skipped):
+            return Payload(SKIPPED, SKIP.pack(record.next))
         return Payload(INSERTED, _encode_inserted(record))
     except struct.error as exc:
         raise InvalidRequest(f"a number does not fit a record of the log: {exc}") from exc
@@ -122,6 +137,8 @@ def decode_record(payload: Payload, place: str) -> Record:
             return Granted(*CLAIM.unpack(data))
         if kind == INSERTED:
             return _decode_inserted(data)
+        if kind == SKIPPED:
+            return Skipped(*SKIP.unpack(data))
     except (ValueError, TypeError, struct.error, orjson.JSONDecodeError) as exc:
         raise CorruptData(f"the checksum of the record is right, but not what it holds: {exc}", place=place) from exc
     raise CorruptData(
@@ -203,7 +220,7 @@ def _too_large(count: int) -> TooLarge:
 
 
 def encode_flush(payloads: Sequence[Payload], first: int, salt: int) -> bytes:
-    """What one flush writes: records with offsets from `first`."""
+    """What one flush writes: records with offsets from `first`. If one skips offsets, it is the last."""
     pieces = []
     for place, (kind, data) in enumerate(payloads):
         body = RECORD.pack(MARK, len(data), first + place, place, kind) + data
@@ -243,7 +260,7 @@ def read_frames(data: bytes, header: SegmentHeader, until: int | None, place: st
     `until`: records below this offset must be there, and what comes behind them does not count. None: the segment is
     the newest one, and its last flush may be torn. All other damage is CorruptData.
     """
-    position, offset = HEADER_BYTES, header.base
+    position, offset, count = HEADER_BYTES, header.base, 0
     while until is None or offset < until:
         frame = _frame_at(data, position, header.salt)
         if frame is None:
@@ -253,7 +270,11 @@ def read_frames(data: bytes, header: SegmentHeader, until: int | None, place: st
                 f"record {frame.offset} stands where record {offset} belongs", place=_at(place, position), hint=KEEP
             )
         yield frame
-        position, offset = frame.end, offset + 1
+        position, offset, count = frame.end, next_offset(frame, place), count + 1
+    if until is None and count < header.carried:
+        raise CorruptData(
+            f"record {offset}, which the segment was made with, is damaged", place=_at(place, position), hint=KEEP
+        )
     if until is None:
         _check_nothing_durable_follows(data, position, offset, header.salt, place)
     elif offset < until:
@@ -261,6 +282,16 @@ def read_frames(data: bytes, header: SegmentHeader, until: int | None, place: st
         what = "not there" if position == len(data) else "damaged: a checksum is wrong, or the file is cut"
         raise CorruptData(f"{missing}: {what}", place=_at(place, position), hint=KEEP)
     return Tail(offset, position, len(data) - position if until is None else 0)
+
+
+def next_offset(frame: Frame, place: str) -> int:
+    """The offset of the record behind one."""
+    if frame.payload.kind != SKIPPED:
+        return frame.offset + 1
+    record = decode_record(frame.payload, _at(place, frame.position))
+    if not isinstance(record, Skipped) or record.next <= frame.offset:
+        raise CorruptData(f"record {frame.offset} skips backwards", place=_at(place, frame.position), hint=KEEP)
+    return record.next
 
 
 def _frame_at(data: bytes, position: int, salt: int) -> Frame | None:
@@ -307,16 +338,16 @@ class SegmentHeader:
     """16 random bytes, the same in all segments of a log: tells a file that strayed in from another table."""
     epoch: int
     """Of the owner who writes it, from 1. One owner an epoch."""
-    start: int
-    """Base of the epoch's first segment: at or above `previous_end`; offsets between them were never given."""
     base: int
-    """Offset of its first record."""
+    """Offset of its first record: `previous_end` in the epoch's first segment."""
     previous_epoch: int
     """The epoch whose records come before; 0 if there is none."""
     previous_end: int
     """Records of the previous epoch at or above this offset do not count: their writer had been replaced."""
     salt: int
     """Seed of the checksums of its records: 64 random bits."""
+    carried: int = 0
+    """Records that the file was made with, in one piece: they are never torn."""
 
     @property
     def name(self) -> str:
@@ -327,7 +358,7 @@ def encode_header(header: SegmentHeader) -> bytes:
     """The first bytes of a segment."""
     check_header(header, header.name)
     data = HEADER.pack(
-        MAGIC, VERSION, header.log_id, header.epoch, header.start, header.base,
+        MAGIC, VERSION, header.carried, header.log_id, header.epoch, header.base,
         header.previous_epoch, header.previous_end, header.salt,
     )  # fmt: skip
     return data + CHECKSUM.pack(xxhash.xxh3_64_intdigest(data))
@@ -340,14 +371,14 @@ def decode_header(data: bytes, place: str) -> SegmentHeader:
         raise CorruptData("the file is no segment of a log", place=_at(place, 0), hint=KEEP)
     if xxhash.xxh3_64_intdigest(head) != CHECKSUM.unpack_from(data, HEADER.size)[0]:
         raise CorruptData("the checksum of the segment's header is wrong", place=_at(place, 0), hint=KEEP)
-    _, version, log_id, epoch, start, base, previous_epoch, previous_end, salt = HEADER.unpack(head)
+    _, version, carried, log_id, epoch, base, previous_epoch, previous_end, salt = HEADER.unpack(head)
     if version != VERSION:
         raise CorruptData(
             f"version {version} of the log is not known",
             place=place,
             hint=f"this version reads version {VERSION}; a newer one may have written the log",
         )
-    header = SegmentHeader(log_id, epoch, start, base, previous_epoch, previous_end, salt)
+    header = SegmentHeader(log_id, epoch, base, previous_epoch, previous_end, salt, carried)
     check_header(header, place)
     return header
 
@@ -356,9 +387,11 @@ def check_header(header: SegmentHeader, place: str) -> None:
     """An epoch comes after another one, and its records behind those of the other."""
     if not 0 <= header.previous_epoch < header.epoch:
         raise CorruptData(f"epoch {header.epoch} comes after epoch {header.previous_epoch}", place=place, hint=KEEP)
-    if not 0 <= header.previous_end <= header.start <= header.base <= MAX_NUMBER:
+    if not 0 <= header.previous_end <= header.base <= MAX_NUMBER:
         raise CorruptData(
-            f"offsets {header.previous_end}, {header.start}, {header.base} are not in order", place=place, hint=KEEP
+            f"record {header.base} comes before the end of the previous epoch, {header.previous_end}",
+            place=place,
+            hint=KEEP,
         )
 
 
@@ -405,7 +438,7 @@ def outline(headers: Sequence[SegmentHeader], folder: str) -> Outline:
         begin = counted[0].base if counted else until
         first = group[0]
         start, epoch, until = first.previous_end, first.previous_epoch, first.previous_end
-        if begin is not None and begin > first.start:
+        if begin is not None and begin > first.previous_end:
             # The epoch's first segments were removed, and with them all that came before.
             check_nothing_before(epochs.get(epoch, ()), first, begin, folder)
             start = begin
@@ -429,9 +462,7 @@ def check_one_epoch(headers: Sequence[SegmentHeader], folder: str) -> None:
     """The segments of an epoch say the same of what came before it."""
     first = headers[0]
     for header in headers:
-        if (header.start, header.previous_epoch, header.previous_end) != (
-            first.start, first.previous_epoch, first.previous_end,
-        ):  # fmt: skip
+        if (header.previous_epoch, header.previous_end) != (first.previous_epoch, first.previous_end):
             raise CorruptData(
                 f"the segment and {first.name} say different things of the epoch before them",
                 place=f"{folder}/{header.name}",
@@ -443,8 +474,8 @@ def check_nothing_before(former: Sequence[SegmentHeader], first: SegmentHeader, 
     """Segments are removed oldest first: if one is gone, so are all before it."""
     if any(header.base < first.previous_end for header in former):
         raise CorruptData(
-            f"records {first.start} to {begin - 1} of epoch {first.epoch} are not there, but older ones are",
-            place=f"{folder}/{segment_name(first.epoch, first.start)}",
+            f"records {first.previous_end} to {begin - 1} of epoch {first.epoch} are not there, but older ones are",
+            place=f"{folder}/{segment_name(first.epoch, first.previous_end)}",
             hint="a segment is lacking; " + KEEP,
         )
 
