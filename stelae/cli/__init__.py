@@ -5,6 +5,7 @@
     tables.py      create, alter, tables, describe, snapshots
     upkeep.py      rollback, expire, clean, verify
     lookup.py      lookup
+    log.py         log
 
 Builder and service add theirs (build, serve, demo) through the entry point `stelae.commands`: the core knows neither of
 them. A command raises errors of `stelae/errors.py`; here, and only here, they are printed and become exit codes.
@@ -23,7 +24,7 @@ import typer
 from typer.core import TyperGroup
 
 from stelae import __version__
-from stelae.cli import lookup, screen, tables, upkeep
+from stelae.cli import log, lookup, screen, tables, upkeep
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 
 COMMANDS = "stelae.commands"
@@ -57,7 +58,7 @@ EXTRAS = {
 
 ORDER = (
     *("create", "alter", "build", "serve", "lookup"),
-    *("tables", "describe", "snapshots", "verify"),
+    *("tables", "describe", "snapshots", "log", "verify"),
     *("rollback", "expire", "clean", "demo"),
 )
 """Commands in the order in which `--help` lists them; those of others follow."""
@@ -119,7 +120,7 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_stelae)
-    for part in (tables, upkeep, lookup):
+    for part in (tables, upkeep, lookup, log):
         part.register(app)
     for plugin in sorted(entry_points(group=COMMANDS), key=lambda plugin: plugin.name):
         add_plugin(app, plugin)
