@@ -119,7 +119,9 @@ class Model:
             self.fold(kind, record, set(self.names if targets is None else targets))
         for key, state in self.states.items():
             for rule in self.rules:
-                check_fits(rule, state.row.get(rule.name), self.shown(key))
+                check_fits(rule, state.row[rule.name], self.shown(key))
+                if state.visible and not rule.type.nullable and state.row[rule.name] is None:
+                    raise RefusedError(f"null in NOT NULL column {rule.name} {self.shown(key)}")
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Visible rows in column order."""

@@ -32,6 +32,9 @@ REFUSED = [case for case in CASES if case.error and not case.rejected_at_create]
 THREADS = 2
 """Builds at a time. A small build keeps the driver busy, not the cores."""
 
+QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Compiling the expressions of a table takes longer than merging a few rows. The other tests of merging compile."""
+
 
 class Background:
     """All builds that the chosen tests need, in the background: the tests wait for theirs."""
@@ -101,6 +104,9 @@ def background(
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
     ]
+    before = {name: spark.conf.get(name) or "" for name in QUICK}
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
     with ThreadPoolExecutor(THREADS) as pool:
         started = Background(spark, tmp_path_factory, pool)
         started.start(
@@ -109,6 +115,8 @@ def background(
         )
         yield started
         pool.shutdown(cancel_futures=True)
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

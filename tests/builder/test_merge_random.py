@@ -53,8 +53,10 @@ def test_builds_agree_with_the_model(spark: SparkSession, tmp_path: Path, seed: 
     columns = table.schema.columns
     model = Model([(c.name, c.type) for c in columns], case.primary_key, case.options)
     for number, batch in enumerate(example.batches):
-        model.build(batch)
-        build(spark, warehouse, "t", frame_of(spark, example, batch), row_kind=example.kind_column)
+        targets = case.targets.get(number)
+        model.build(batch, targets)
+        frame = frame_of(spark, example, batch)
+        build(spark, warehouse, "t", frame, row_kind=example.kind_column, target_columns=targets)
         expected = {
             key_of(case, row): row
             for row in (
@@ -81,6 +83,8 @@ def explain(
     names = [column["name"] for column in example.case.columns]
     lines = [f"{len(different)} keys differ after build {number}, among them {key}"]
     for index, batch in enumerate(example.batches[: number + 1]):
+        if index in example.case.targets:
+            lines.append(f"  build {index} sets {example.case.targets[index]}")
         for kind, record in batch:
             if tuple(record[name] for name in example.case.primary_key) == key:
                 lines.append(f"  build {index}: {kind} {record}")
@@ -433,14 +437,31 @@ def make_example(rng: random.Random) -> Example:
     if rng.random() < 0.1:
         draft.options["rowkind.field"] = draft.add("kind", "STRING", one_of(""))
     draft.options["bucket"] = rng.choice(("1", "1", "2"))
-    case = Case(
-        "random", draft.columns, key, partitions, draft.options, [], encode=draft.encode,
-        unordered_columns=tuple(draft.unordered),
-    )  # fmt: skip
     records = make_records(draft, key)
     cuts = sorted(rng.sample(range(1, len(records)), rng.randint(1, 4)))
     batches = [records[a:b] for a, b in zip([0, *cuts], [*cuts, len(records)], strict=True)]
+    case = Case(
+        "random", draft.columns, key, partitions, draft.options, [], encode=draft.encode,
+        unordered_columns=tuple(draft.unordered), targets=make_targets(draft, key, len(batches)),
+    )  # fmt: skip
     return Example(case, parse_create_table(case.sql("t"))[1].columns, batches)
+
+
+def make_targets(draft: Draft, key: list[str], builds: int) -> dict[int, list[str]]:
+    """Columns that some builds set. The model knows no late partial updates, and no counts that were emptied."""
+    rng = draft.rng
+    engine = draft.options.get("merge-engine", "aggregation").lower().replace("_", "-")
+    counts = any("count" in value.lower() for name, value in draft.options.items() if name.startswith("fields."))
+    empties = {"aggregation.remove-record-on-delete", "delete.behavior"} & {*draft.options}
+    if draft.ordered or engine in ("first-row", "versioned") or (counts and empties) or rng.random() < 0.4:
+        return {}
+    needed = [*key, *(draft.options[name] for name in ("rowkind.field",) if name in draft.options)]
+    others = [name for name in draft.values if name not in needed]
+    return {
+        build: [*needed, *rng.sample(others, rng.randint(1, len(others)))]
+        for build in range(builds)
+        if rng.random() < 0.6
+    }
 
 
 def make_records(draft: Draft, key: list[str]) -> list[Record]:
