@@ -168,7 +168,8 @@ class Model:
         rank = self._rank(record, action)
         if state.newest is not None and rank < state.newest:
             return
-        state.newest, state.row, state.visible = rank, self._values(record), action == "insert"
+        state.newest, state.visible = rank, action == "insert"
+        state.row = self._values(record) if state.visible else self._empty().row
 
     def _fold_targets(self, state: State, action: str, record: dict[str, Any], targets: set[str]) -> None:
         """A record that sets some columns of a whole row, or empties them. The row goes when nothing is left in it."""
