@@ -36,7 +36,8 @@ def log(
 ) -> None:
     """Print what was written to a table online.
 
-    The segments of its log, and the records with their offsets. What a damaged log has before the damage is printed, too; the exit code is then 6.
+    The segments of its log, and the records with their offsets. What a damaged log has before the damage is printed,
+    too; the exit code is then 6.
     """
     from itertools import islice
 
