@@ -190,6 +190,7 @@ def remove_covered(folder: Path, covered: int) -> tuple[str, ...]:
     try:
         for name in gone:
             (folder / name).unlink(missing_ok=True)
+            _sync_folder(folder)  # Or a power cut might bring back one that is older than others that stay gone.
     except OSError as exc:
         raise _unavailable("remove segments of", exc, folder) from exc
     return gone
@@ -241,6 +242,14 @@ def _read(folder: Path, header: SegmentHeader) -> tuple[str, bytes]:
         raise _removed_meanwhile(place) from exc
     except OSError as exc:
         raise _unavailable("read", exc, place) from exc
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 # Writing

@@ -866,6 +866,15 @@ def test_a_removal_may_be_broken_off_anywhere(folder: Path) -> None:
     assert recover(folder).end == 6
 
 
+def test_segments_are_gone_for_good_before_the_next_one_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(opened(folder, segment_bytes=1), [key(0)], [key(1)], [key(2)])
+    names = names_in(folder)
+    left = []
+    monkeypatch.setattr(os, "fsync", lambda handle: left.append(names_in(folder)))
+    assert list(remove_covered(folder, 3)) == names[:2]
+    assert left == [names[1:], names[2:]]
+
+
 def removed_names(folder: Path, covered: int) -> list[str]:
     headers = [decode_header((folder / name).read_bytes(), name) for name in names_in(folder)]
     return [header.name for header in removable(outline(headers, "log"), covered)]
