@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -168,7 +169,7 @@ def run_build(
         plan = make_plan(target, schema, changes.frame, mode, targets)
     with phases.run("write"):
         base = base_rows(spark, plan)
-        records = placed(merge_input(base, changes.frame, plan), plan)
+        records = merge_input(base, changes.frame, plan)
         reports = write(merge(records, plan, retracts=changes.retracts), plan)
     rows_in = sum(report.rows_in for report in reports) - plan.base_rows
     # Records that ignore-delete drops are input all the same.
@@ -349,7 +350,7 @@ def placed(records: DataFrame, plan: BuildPlan) -> DataFrame:
 
 
 def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
-    """Records, each on its task, as the writer takes them: sorted by slot and key.
+    """Records as the writer takes them: each on the task of its slot, sorted by slot and key.
 
     The frame has the writer's columns: slot, key columns, stored columns, hidden; those of the table go by number, as
     `mapInArrow` takes a dot or a back quote in a name for syntax. Engines that compute rows give one row a key; of the
@@ -361,11 +362,14 @@ def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     first = [] if plan.one_slot_a_task else [f.col(SLOT)]
     keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
     if plan.one_row_a_key:
-        rows = patched(records, plan) if not plan.rules.aggregates else merged(records, plan, retracts=retracts)
+        if plan.rules.aggregates:
+            rows = merged(records, plan, partial(placed, plan=plan), retracts=retracts)
+        else:
+            rows = patched(placed(records, plan), plan)
         return rows.sortWithinPartitions(*first, *(f.col(f"_{position}") for position in range(len(keys))))
     columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
     numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
-    ordered = records.sortWithinPartitions(*first, *keys, *_winner_last(records, plan))
+    ordered = placed(records, plan).sortWithinPartitions(*first, *keys, *_winner_last(records, plan))
     return ordered.select(SLOT, *numbered, HIDDEN)
 
 

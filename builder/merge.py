@@ -20,7 +20,7 @@ the same however the records are cut into builds:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -57,6 +57,10 @@ _REMOVED = "__stelae_removed"
 _INSERTS = "__stelae_inserts"
 
 
+Placing = Callable[["DataFrame"], "DataFrame"]
+"""Sends each row to the task of its slot."""
+
+
 def _late_in(group: int | None) -> str:
     return _LATE if group is None else f"{_LATE}_{group}"
 
@@ -88,9 +92,9 @@ def without_entries(changes: DataFrame, base: DataFrame | None) -> DataFrame:
     return changes.withColumn(_ENTRY, f.lit(None).cast(base.schema[_ENTRY].dataType))
 
 
-def merged(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
-    """One row a key from records that are on the task of their slot. `retracts`: there may be -U and -D among them."""
-    return _Merge(records, plan, retracts).rows()
+def merged(records: DataFrame, plan: BuildPlan, placed: Placing, *, retracts: bool) -> DataFrame:
+    """One row a key, on the task of its slot. `retracts`: there may be -U and -D among the records."""
+    return _Merge(records, plan, retracts).rows(placed)
 
 
 def patched(records: DataFrame, plan: BuildPlan) -> DataFrame:
@@ -118,7 +122,7 @@ def patched(records: DataFrame, plan: BuildPlan) -> DataFrame:
     order = f.col(_POSITION) if rules.sequence else merge.arrival_value()
     others = [f.col(names[c.name]).alias(f"v{c.id}") for c in schema.value_columns if c.name not in targets]
     stored = f.max_by(f.struct(*others, f.lit(True).alias("shown")), f.when(merge.is_base & ~f.col(HIDDEN), order))
-    rows = records.groupBy(*merge.partition, *merge.keys).agg(
+    rows = records.groupBy(*merge.keys, *merge.tasks).agg(
         f.max_by(f.struct(*fields), order).alias(_TOP),
         stored.alias(_STORED),
         f.count(f.lit(1)).alias(RECORDS),
@@ -159,24 +163,41 @@ class _Merge:
         """Ids of columns whose aggregate is the list of their inputs."""
         self.entries = _ENTRY in self.records.columns
         self.keys = [f.col(t.quote_name(column.name)) for column in self.schema.key_columns]
-        self.partition = [f.col(name) for name in self.plan.task_columns]
+        self.partition = [f.col(t.quote_name(column.name)) for column in self.schema.partition_columns]
+        self.tasks = [f.col(name) for name in self.plan.task_columns]
         self.is_base = f.col(self.order[0]) < 0
         self.removes = self.retracts and "remove" in (self.rules.on_delete, self.rules.on_update_before)
-        self.may_be_hidden = self.rules.keeps_tombstones or self.removes
+        keeps_hidden = self.rules.keeps_tombstones or self.removes
+        self.may_be_hidden = keeps_hidden and (self.retracts or self.plan.base_hidden_rows > 0)
         self.removed_before = self.entries and "remove" in (self.rules.on_delete, self.rules.on_update_before)
         self.whole = f.col(_ENTRY).isNull() if self.entries else f.lit(True)
 
     # --- the plan
 
-    def rows(self) -> DataFrame:
-        return self.finished(self.aggregated(self.with_order(self.records)))
+    def rows(self, placed: Placing) -> DataFrame:
+        if self.needs_neighbours or self.gathers:
+            return self.finished(self.aggregated(self.with_order(placed(self.records)), self.tasks))
+        # Spark aggregates on the tasks that read, then moves what is left; that few rows move once more is cheap.
+        return self.finished(placed(self.aggregated(self.records, [])))
+
+    @property
+    def needs_neighbours(self) -> bool:
+        """Whether a record means something else if others of its key came before it or will come."""
+        of_sequence = bool(self.rules.sequence) and (self.rules.descending or self.accumulates(None))
+        of_groups = any(self.accumulates(index) for index in range(len(self.rules.groups)))
+        return of_sequence or of_groups or self.removes or self.removed_before
+
+    @property
+    def gathers(self) -> bool:
+        """Whether inputs are kept as lists, which do not get smaller by being put together early."""
+        return any(rule.function.kind == "accumulates" or is_folded_in_arrow(rule) for rule in self.rules.columns)
 
     def with_order(self, records: DataFrame) -> DataFrame:
-        """Positions, lateness and removals, as far as anything depends on them."""
+        """Numbers, lateness and removals, as far as anything depends on them."""
         from pyspark.sql import functions as f
 
         named = self.rules.removal_group
-        if self.rules.sequence:
+        if self.rules.sequence and self.needs_neighbours:
             records = records.withColumn(_POSITION, f.row_number().over(self.window(*self.merge_order())))
             if self.accumulates(None) or self.removes:
                 records = self.with_lateness(records, None, f.col(_POSITION), f.lit(True))
@@ -243,7 +264,8 @@ class _Merge:
         last = f.max(f.when(f.col(_EFFECTIVE), when)).over(self.window())
         return records.withColumn(_ALIVE, f.coalesce(when > last, f.lit(True)))
 
-    def aggregated(self, records: DataFrame) -> DataFrame:
+    def aggregated(self, records: DataFrame, tasks: Sequence[Column]) -> DataFrame:
+        """One row a key; `tasks` are the columns of the task that records are on, if they have been sent there."""
         from pyspark.sql import functions as f
 
         counted = f.lit(1)
@@ -252,7 +274,6 @@ class _Merge:
                 counted
             )
         totals = [f.sum(f.when(self.whole, counted).otherwise(f.lit(0))).alias(RECORDS)]
-        totals += [f.first(f.col(t.quote_name(c.name))).alias(c.name) for c in self.schema.partition_columns]
         if self.may_be_hidden:
             # A removal by a partial update leaves what it does not set, if there is any of it.
             rest = [f.col(t.quote_name(r.column.name)).isNotNull() for r in self.rules.columns if not self.is_set(r)]
@@ -260,22 +281,20 @@ class _Merge:
             totals.append(f.coalesce(f.max(self.shows(records) | stays), f.lit(False)).alias(_INSERTS))
             totals.append(f.max(f.when(self.alive(records) & self.whole, 1)).isNull().alias(FORGOTTEN))
         if self.rules.sequence:
-            fields = [f.col(_POSITION).alias("position"), *self.sequence_fields()]
-            totals.append(f.max_by(f.struct(*fields), f.when(self.whole, f.col(_POSITION))).alias(_TOP))
+            totals.append(f.max(f.when(self.whole, self.position(records))).alias(_TOP))
         if self.keeps_removal(records):
-            removed = f.when(f.col(_EFFECTIVE), f.col(_POSITION))
-            totals.append(f.max_by(f.struct(*self.sequence_fields()), removed).alias(_REMOVED))
+            totals.append(f.max(f.when(f.col(_EFFECTIVE), self.position(records))).alias(_REMOVED))
         if HIDDEN_SINCE in records.columns:
             since = f.when(self.is_base & f.col(HIDDEN) & self.whole, f.col(HIDDEN_SINCE))
             totals.append(f.when(f.max(~self.is_base), f.lit(None)).otherwise(f.max(since)).alias(HIDDEN_SINCE))
-        for index in range(len(self.rules.groups)):
-            totals.append(self.group_winner(records, index).alias(f"{_TOP}_{index}"))
+        totals += [self.group_winner(records, i).alias(f"{_TOP}_{i}") for i in range(len(self.rules.groups))]
         values = [
             self.aggregate(records, rule).alias(_result(number))
             for number, rule in enumerate(self.rules.columns)
             if not (rule.group is not None and self.is_plain(rule))
         ]
-        return records.groupBy(*self.partition, *self.keys).agg(*totals, *values)
+        # Keys first: Spark sorts by the first column, and looks at others only where it is equal.
+        return records.groupBy(*self.keys, *self.partition, *tasks).agg(*totals, *values)
 
     def finished(self, rows: DataFrame) -> DataFrame:
         """Columns in the writer's order, results in the types of their columns."""
@@ -319,7 +338,7 @@ class _Merge:
     def window(self, *order: Column, lives: Sequence[Column] = ()) -> WindowSpec:
         from pyspark.sql import Window
 
-        spec = Window.partitionBy(*self.partition, *self.keys, *lives)
+        spec = Window.partitionBy(*self.keys, *self.tasks, *lives)
         return spec.orderBy(*order) if order else spec
 
     def arrival(self) -> list[Column]:
@@ -342,6 +361,16 @@ class _Merge:
         if self.rules.retracts_first:
             order.append((f.col(ACTION) == 0).asc())
         return [*order, *self.arrival()]
+
+    def position(self, records: DataFrame) -> Column:
+        """Position as a struct that compares as such. It has the sequence of the record in it."""
+        from pyspark.sql import functions as f
+
+        if _POSITION in records.columns:
+            return f.struct(f.col(_POSITION).alias("number"), *self.sequence_fields())
+        retracts = [(f.col(ACTION) == 0).alias("inserts")] if self.rules.retracts_first else []
+        arrival = [column.alias(f"a{i}") for i, column in enumerate(self.arrival())]
+        return f.struct(*self.sequence_fields(), *retracts, *arrival)
 
     def sequence_fields(self) -> list[Column]:
         """The sequence of a record, as fields of a struct."""
@@ -425,8 +454,7 @@ class _Merge:
             insert = f.col(ACTION) == 0
             conditions.append(insert | retract if rule.explicit and rule.takes_back else insert)
         if self.entries:
-            own = f.exists(f.col(POSITIONS), lambda entry: entry.getField("id") == rule.column.id)
-            of_row = ~f.coalesce(own, f.lit(False))
+            of_row = ~f.coalesce(f.array_contains(f.col(f"{POSITIONS}.id"), rule.column.id), f.lit(False))
             of_entry = f.col(f"{_ENTRY}.id") == rule.column.id
             exact = rule.function.kind == "picks" or self.rules.keeps_pieces(rule)
             conditions.append(f.when(self.whole, of_row).otherwise(of_entry) if exact else self.whole)
@@ -459,19 +487,20 @@ class _Merge:
         """Sequence and plain columns of the newest record of a group."""
         from pyspark.sql import functions as f
 
-        group = self.rules.groups[index]
-        fields = [f.col(t.quote_name(c.name)).alias(f"s{i}") for i, c in enumerate(group.sequence)]
+        order = [f.col(t.quote_name(c.name)).alias(f"s{i}") for i, c in enumerate(self.rules.groups[index].sequence)]
+        order += [column.alias(f"a{i}") for i, column in enumerate(self.arrival())]
+        values, comparable = [], True
         for number, rule in enumerate(self.rules.columns):
             if rule.group == index and self.is_plain(rule):
                 value = f.col(t.quote_name(rule.column.name))
                 if self.retracts:
                     value = f.when(self.alive(records) & (f.col(ACTION) == 0), value)
-                fields.append(value.alias(f"v{number}"))
-        order = f.struct(*(f.col(t.quote_name(c.name)) for c in group.sequence), *self.arrival())
+                values.append(value.alias(f"v{number}"))
+                comparable &= _is_comparable(rule.column.type)
         part = self.takes_part(index)
         if _OF_LAST_LIFE in records.columns:
             part &= f.col(_OF_LAST_LIFE)
-        return f.max_by(f.struct(*fields), f.when(part, order))
+        return _extreme(f.max, order, values, part, comparable=comparable)
 
     def aggregate(self, records: DataFrame, rule: ColumnRule) -> Column:
         """The aggregate expression of one column; `result` finishes it."""
@@ -527,7 +556,7 @@ class _Merge:
                 return self.folded(records, rule)
             order = self.effective_order(rule)
         else:
-            order = f.col(_POSITION) if self.rules.sequence else self.arrival_value()
+            order = self.arrival_value()
         if name.endswith("non_null_value"):
             is_entry = ~self.whole if self.entries else f.lit(False)
             part &= value.isNotNull() | is_entry
@@ -536,10 +565,12 @@ class _Merge:
             part &= ~(self.is_base & f.col(HIDDEN))
         if self.retracts and rule.takes_back and name.startswith("last"):
             value = f.when(self.is_retract(records), f.lit(None)).otherwise(value)
+        first = name.startswith("first")
         if rule.group is None and self.rules.sequence:
-            value = f.struct(value.alias("v"), f.col(_POSITION).alias("position"), *self.sequence_fields())
-        by = f.min_by if name.startswith("first") else f.max_by
-        return by(value, f.when(part, order))
+            position = self.position(records).alias("position")
+            by, comparable = f.min if first else f.max, _is_comparable(rule.column.type)
+            return _extreme(by, [position], [value.alias("v")], part, comparable=comparable)
+        return (f.min_by if first else f.max_by)(value, f.when(part, order))
 
     def accumulated(self, records: DataFrame, rule: ColumnRule) -> Column:
         from pyspark.sql import functions as f
@@ -568,7 +599,7 @@ class _Merge:
         value = f.col(t.quote_name(rule.column.name))
         if self.entries:
             value = f.when(self.whole, value).otherwise(f.col(f"{_ENTRY}.text"))
-        item = f.struct(f.col(_POSITION).alias("o"), value.alias("v"), *self.sequence_fields())
+        item = f.struct(self.position(records).alias("o"), value.alias("v"))
         return f.array_sort(f.collect_list(f.when(self.taking_part(records, rule) & _is_text(value), item)))
 
     def folded(self, records: DataFrame, rule: ColumnRule) -> Column:
@@ -607,7 +638,12 @@ class _Merge:
             shown = f.coalesce(wide.cast("string"), f.lit("more than 38 digits"))
             error = raise_for_row(text, shown, self.schema, hint="a wider type has room for it").cast(target)
             any_value = value.getField("any") if isinstance(rule.column.type, t.Decimal) else wide.isNotNull()
-            return f.when(any_value & narrow.isNull(), error).otherwise(narrow)
+            checked = f.when(any_value & narrow.isNull(), error).otherwise(narrow)
+            if rule.function.name == "sum" and isinstance(rule.column.type, t.BigInt):
+                high, low = value.getField("high"), value.getField("low")
+                small = (f.abs(high) < 2**30) & (f.abs(low) < 2**62)
+                return f.when(small, f.shiftleft(high, 32) + low).otherwise(checked)
+            return checked
         return value
 
     def positions(self, rows: DataFrame) -> Column:
@@ -615,17 +651,18 @@ class _Merge:
         from pyspark.sql import functions as f
 
         entries, pieces = [], []
-        top = f.col(f"{_TOP}.position")
+        top = f.col(_TOP)
         for number, rule in enumerate(self.rules.columns):
             if self.rules.keeps_pieces(rule):
                 pieces.append(self.entries_of_pieces(f.col(_result(number)), rule, top))
             if rule.function.kind != "picks":
                 continue
             picked = f.col(_result(number))
-            elsewhere = picked.getField("position") != top
+            position = picked.getField("position")
+            elsewhere = position != top
             if rule.function.name.endswith("non_null_value"):
                 elsewhere |= picked.getField("v").isNull()
-            entries.append(f.when(picked.isNotNull() & elsewhere, self.entry(rule.column.id, picked)))
+            entries.append(f.when(picked.isNotNull() & elsewhere, self.entry(rule.column.id, position)))
         if _REMOVED in rows.columns:
             entries.append(f.when(f.col(_REMOVED).isNotNull(), self.entry(REMOVAL, f.col(_REMOVED))))
         kept = f.filter(f.array(*entries), lambda entry: entry.isNotNull()) if entries else None
@@ -640,7 +677,7 @@ class _Merge:
         from pyspark.sql import functions as f
 
         of_row = (f.size(pieces) == 1) & (f.try_element_at(pieces, f.lit(1)).getField("o") == top)
-        entries = f.transform(pieces, lambda piece: self.entry(rule.column.id, piece, piece.getField("v")))
+        entries = f.transform(pieces, lambda item: self.entry(rule.column.id, item.getField("o"), item.getField("v")))
         return f.when(of_row, f.slice(entries, f.lit(1), f.lit(0))).otherwise(entries)
 
     def entry(self, column_id: int, sequence: Column, text: Column | None = None) -> Column:
@@ -655,6 +692,38 @@ class _Merge:
 def is_folded_later(column: TableColumn, rules: MergeRules) -> bool:
     """Whether the writer makes the column's values: then it finds the nulls as well."""
     return any(rule.column.id == column.id and is_folded_in_arrow(rule) for rule in rules.columns)
+
+
+def _extreme(
+    function: Callable[[Column], Column],
+    order: Sequence[Column],
+    values: Sequence[Column],
+    part: Column,
+    *,
+    comparable: bool,
+) -> Column:
+    """Order and values of the record with the greatest or the least order, as one struct, by `max` or `min`.
+
+    No two records have the same order, so that Spark may as well compare values, which saves a copy of the order.
+    """
+    from pyspark.sql import functions as f
+
+    if comparable:
+        return function(f.when(part, f.struct(*order, *values)))
+    by = f.max_by if function is f.max else f.min_by
+    return by(f.struct(*order, *values), f.when(part, f.struct(*order)))
+
+
+def _is_comparable(data_type: t.DataType) -> bool:
+    """Whether Spark can compare values of the type: not if there is a MAP in it."""
+    match data_type:
+        case t.Map():
+            return False
+        case t.Array(element=element):
+            return _is_comparable(element)
+        case t.Row(fields=fields):
+            return all(_is_comparable(each.type) for each in fields)
+    return True
 
 
 def _result(number: int) -> str:

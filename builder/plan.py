@@ -112,6 +112,11 @@ class BuildPlan:
         return sum(f.rows for p in self.partitions if p.base for b in p.base.buckets for f in b.files)
 
     @property
+    def base_hidden_rows(self) -> int:
+        """Stored rows that are hidden."""
+        return sum(f.hidden_rows for p in self.partitions if p.base for b in p.base.buckets for f in b.files)
+
+    @property
     def next_id(self) -> int:
         return (self.parent.id if self.parent else 0) + 1
 
