@@ -5,6 +5,7 @@
     rows      decodable
     manifest  as many rows and tombstones as it says, the first key, the last key
     lookups   a sample of keys, found through a reader that is opened as the server opens it
+    claims    of ids, and epochs of ownership, if the table has them: readable, without gaps, no id claimed twice
 
 What is wrong is collected, not raised: one bad file does not hide another. `stelae verify` prints the report.
 """
@@ -22,15 +23,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from stelae.buckets import BucketFunction
+from stelae.claims import BIGINT_LIMIT, FIRST_CLAIM, TableClaims, check_claims_are_dense, check_claims_are_disjoint
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
 from stelae.loading import open_snapshot
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
+from stelae.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
 from stelae.preparing import fetch_file
 from stelae.reader import JsonRow, SnapshotReader
 from stelae.rows import RowReader
@@ -42,6 +46,8 @@ from stelae.warehouse import Table
 BATCH_ROWS = 16_384
 SAMPLES = 16
 """Keys of each bucket that are looked up."""
+
+T = TypeVar("T")
 
 Listener = Callable[["Progress"], None]
 
@@ -104,6 +110,7 @@ def verify_snapshot(
                         listener(Progress(done, total))
         if not run.problems:
             run.check_lookups(scratch)
+    run.problems += ownership_problems(table)
     return VerifyReport(
         table=str(table.name),
         snapshot=snapshot.id,
@@ -240,6 +247,55 @@ class _Content:
             ("last key", self._last.hex(), file.last_key.hex()),
         ]
         return [f"{name}: {there}; the manifest says {said}" for name, there, said in pairs if there != said]
+
+
+def ownership_problems(table: Table) -> list[Problem]:
+    """What is wrong with the id claims and the epochs of a table; most tables have neither."""
+    ids, ownership = TableClaims(table.storage, BIGINT_LIMIT), TableOwnership(table.storage, str(table.name))
+    # Claims first: the epoch that a claim names was there before it.
+    claims, problems = _read_all(ids.numbers(), FIRST_CLAIM, ids.read, claim_path)
+    epochs, bad_epochs = _read_all(ownership.numbers(), FIRST_EPOCH, ownership.read, epoch_path)
+    problems += bad_epochs
+    problems += _broken(check_claims_are_disjoint, claims, CLAIM_FOLDER)
+    if not problems:  # Else one bad file would be told several times.
+        problems += _broken(check_claims_are_dense, claims, CLAIM_FOLDER)
+        problems += _broken(check_epochs_are_gapless, epochs, EPOCH_FOLDER)
+        problems += [
+            Problem(claim_path(claim.number), f"names epoch {claim.epoch}; there are {len(epochs)}")
+            for claim in claims
+            if claim.epoch > len(epochs)
+        ]
+    return problems
+
+
+def _read_all(
+    listed: list[int], first: int, read: Callable[[int], T], path_of: Callable[[int], str]
+) -> tuple[list[T], list[Problem]]:
+    """Numbered files up to the last one that is listed: what they hold, and which can't be read or are lacking."""
+    found: list[T] = []
+    problems: list[Problem] = []
+    number = min([first, *listed])
+    while listed and number <= listed[-1]:
+        try:
+            found.append(read(number))
+        except CorruptData as exc:
+            problems.append(Problem(path_of(number), exc.message))
+        except NotFound:
+            problems.append(Problem(path_of(number), "no such file, but there are later ones"))
+            listed = [other for other in listed if other > number]
+            number = min(listed, default=number)
+            continue
+        number += 1
+    return found, problems
+
+
+def _broken(check: Callable[[list[T], str], None], values: list[T], folder: str) -> list[Problem]:
+    """What an invariant says against some values."""
+    try:
+        check(values, folder)
+    except CorruptData as exc:
+        return [Problem(folder, exc.message)]
+    return []
 
 
 def check_size(storage: Storage, file: DataFile) -> None:

@@ -1,7 +1,8 @@
 """Goal: a snapshot that is whole verifies; whatever is wrong with it is found, all of it, and named.
 
 Method: small tables, also partitioned and of several sorted runs, committed as they should be; then each claim of a
-manifest made false, and files damaged byte by byte, one at a time and several at once.
+manifest made false, and files damaged byte by byte, one at a time and several at once. Claims of ids and epochs beside
+them, with one of them damaged, lacking or false.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from typing import Any
 import pytest
 
 import stelae.verify
+from stelae.claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
 from stelae.errors import Unavailable
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.ownership import TableOwnership
+from stelae.paths import claim_path, epoch_path
 from stelae.sst import SstWriter
 from stelae.verify import Progress, VerifyReport, verify_snapshot
 from stelae.warehouse import Table, Warehouse
@@ -239,6 +243,87 @@ def test_storage_that_fails_says_nothing_about_the_snapshot(tmp_path: Path) -> N
     faulty.fail("head")
     with pytest.raises(Unavailable):
         verify_snapshot(Table(table.name, faulty, table.schemas), snapshot)
+
+
+# Ids and owners
+
+
+@pytest.fixture
+def owned(warehouse: Warehouse) -> Table:
+    """A table with three epochs and four claims."""
+    table = warehouse.create_table(USERS)
+    commit_rows(table, [{"id": 1, "name": "a", "tags": []}])
+    ownership, claims = TableOwnership(table.storage, str(table.name)), TableClaims(table.storage, BIGINT_LIMIT)
+    epoch = None
+    for _ in range(3):
+        epoch = ownership.take("build", "nightly", after=epoch)
+        claims.claim(10, owner="nightly", epoch=epoch.number, purpose="build")
+    claims.claim(10, owner="nightly", epoch=3, purpose="build")
+    return table
+
+
+def put_instead(table: Table, path: str, data: bytes) -> None:
+    table.storage.delete(path)
+    table.storage.put_if_absent(path, data)
+
+
+def test_ids_and_owners_that_are_whole(owned: Table) -> None:
+    assert verify(owned).ok
+
+
+@pytest.mark.parametrize("path", [claim_path(0), claim_path(1), claim_path(3), epoch_path(1), epoch_path(3)])
+def test_a_damaged_claim_or_epoch_is_found(owned: Table, path: str) -> None:
+    data = bytearray(owned.storage.get(path))
+    data[len(data) // 3] ^= 1
+    put_instead(owned, path, bytes(data))
+    [problem] = verify(owned).problems
+    assert problem.place == path
+    assert_told(problem.message, "checksum")
+
+
+@pytest.mark.parametrize("path", [claim_path(0), claim_path(2), epoch_path(1), epoch_path(2)])
+def test_a_claim_or_epoch_that_lacks_is_found(owned: Table, path: str) -> None:
+    owned.storage.delete(path)
+    [problem] = verify(owned).problems
+    assert problem.place == path
+    assert_told(problem.message, "no such file, but there are later ones")
+
+
+def test_many_that_lack_are_told_once(owned: Table) -> None:
+    claim = Claim(10**9, IdRange(41, 50), "nightly", 3, "build", "x", 0)
+    owned.storage.put_if_absent(claim_path(10**9), encode_claim(claim))
+    [problem] = verify(owned).problems
+    assert problem.place == claim_path(4)
+
+
+@pytest.mark.parametrize(
+    ("number", "ids", "epoch", "place", "told"),
+    [
+        (1, (10, 20), 3, "auto-increment", r"claims 0 \(1 to 10\) and 1 \(10 to 20\) have ids in common"),
+        (3, (29, 50), 3, "auto-increment", r"claims 2 \(21 to 30\) and 3 \(29 to 50\)"),
+        (1, (11, 19), 3, "auto-increment", "claim 2 starts at id 21; expected claim 2 at id 20"),
+        (3, (32, 40), 3, "auto-increment", "claim 3 starts at id 32; expected claim 3 at id 31"),
+        (3, (31, 40), 4, claim_path(3), "names epoch 4; there are 3"),
+    ],
+)
+def test_claims_that_do_not_fit_are_found(
+    owned: Table, number: int, ids: tuple[int, int], epoch: int, place: str, told: str
+) -> None:
+    claim = Claim(number, IdRange(*ids), "nightly", epoch, "build", "x", 0)
+    put_instead(owned, claim_path(number), encode_claim(claim))
+    [problem] = verify(owned).problems
+    assert problem.place == place
+    assert_told(problem.message, told)
+
+
+def test_all_problems_of_ids_and_owners_are_found(owned: Table) -> None:
+    put_instead(owned, claim_path(0), b"{}")
+    put_instead(owned, epoch_path(2), owned.storage.get(epoch_path(1)))
+    put_instead(owned, claim_path(2), encode_claim(Claim(2, IdRange(15, 30), "a", 1, "online", "x", 0)))
+    problems = {problem.place: problem.message for problem in verify(owned).problems}
+    assert sorted(problems) == ["auto-increment", claim_path(0), epoch_path(2)]
+    assert_told(problems["auto-increment"], "claims 1 .* and 2 .* have ids in common")
+    assert_told(problems[epoch_path(2)], "the file holds epoch 1")
 
 
 def assert_told(message: str, pattern: str) -> None:
