@@ -439,7 +439,8 @@ def pick_in_group(state: State, rule: Rule, action: str, value: Any, late: bool)
         case "last_value":
             takes = not late
         case "last_non_null_value":
-            takes = value is not None and (not late or (known is None and action == "insert"))
+            # Late or not, a retract takes back.
+            takes = value is not None and (not late or known is None or action == "retract")
         case "first_value":
             takes = late or rule.name not in state.picked
         case _:
