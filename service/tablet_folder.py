@@ -8,13 +8,11 @@ when the warehouse cleans them away. The name starts with a dot and does not end
 database.
 
 Several servers may share a warehouse, and any of them may be killed. So each folder has a lock file, which the kernel
-lets go of with the process: at the start a server removes the folders of those that are gone. (A process id would be
-reused, and is 1 in every container.)
+lets go of with the process: at the start a server removes the folders of those that are gone.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -24,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stelae.errors import Unavailable
+from stelae.locks import try_lock
 from stelae.storage import Storage
 
 SERVING_FOLDER = ".serving"
@@ -80,7 +79,7 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
         parent.mkdir(parents=True, exist_ok=True)  # another server that ends may have removed it
         path = parent / uuid.uuid4().hex[:12]
         with suppress(FileNotFoundError):
-            lock = _try_lock(_lock_file(path))
+            lock = try_lock(_lock_file(path))
             if lock is not None:
                 path.mkdir()
                 return path, lock
@@ -90,7 +89,7 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
 def _remove_abandoned(parent: Path) -> None:
     """Remove the folders of servers that are gone."""
     for file in parent.glob("*.lock"):
-        lock = _try_lock(file)
+        lock = try_lock(file)
         if lock is not None:
             shutil.rmtree(file.with_suffix(""), ignore_errors=True)
             file.unlink(missing_ok=True)
@@ -100,19 +99,6 @@ def _remove_abandoned(parent: Path) -> None:
     for folder in parent.glob("*"):
         if _ID.fullmatch(folder.name) and not _lock_file(folder).exists():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _try_lock(file: Path) -> int | None:
-    """An open lock on the file; None when somebody has it, or took the file away in the meantime."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino == file.stat().st_ino:
-            return handle
-    except OSError:
-        pass
-    os.close(handle)
-    return None
 
 
 def _lock_file(path: Path) -> Path:

@@ -27,8 +27,10 @@ from uuid import uuid4
 from stelae.checksum import seal_json
 from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.paths import CLAIM_FOLDER, claim_path, parse_claim_path
+from stelae.schema import Column
 from stelae.sealed import MAX_COUNT, open_sealed_fields
 from stelae.storage import Storage
+from stelae.types import Int
 
 FORMAT = 1  # On disk. Never renumber.
 FIRST_ID = 1
@@ -38,6 +40,12 @@ INT_LIMIT = (1 << 31) - 1
 """Greatest id of an INT column."""
 BIGINT_LIMIT = (1 << 63) - 1
 """Greatest id of a BIGINT column."""
+
+
+def id_limit(column: Column) -> int:
+    """The greatest id that an auto-increment column can hold."""
+    return INT_LIMIT if isinstance(column.type, Int) else BIGINT_LIMIT
+
 
 Purpose = Literal["online", "build"]  # On disk. Never rename.
 

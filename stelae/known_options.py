@@ -38,14 +38,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
         """,
     ),
     (
-        "Auto-increment columns",
-        "there are no auto-increment columns yet",
-        """
-        auto-increment.fields|table.auto-increment.fields
-        auto-increment.cache-size|table.auto-increment.cache-size|table.auto-inc.batch-size
-        """,
-    ),
-    (
         "Changelog",
         "no changelog is written yet",
         """

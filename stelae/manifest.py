@@ -27,7 +27,7 @@ from stelae.paths import PartitionValue, parse_partition_folder, parse_sst_path,
 FORMAT = 1  # On disk. Never renumber.
 MAX_COUNT = (1 << 63) - 1
 
-SnapshotKind = Literal["merge", "overwrite", "rollback"]  # On disk. Never rename.
+SnapshotKind = Literal["merge", "overwrite", "rollback", "fence"]  # On disk. Never rename.
 
 KeyBytes = bytes
 """Encoded key columns, as in the sorted files (docs/format.md#keys)."""
@@ -79,7 +79,9 @@ class BucketFiles:
     files: tuple[DataFile, ...]
     """Sorted runs, oldest first; each file is a run of its own. Empty when the bucket has no rows."""
     log_offset: int = 0
-    """Records of the bucket's log below this offset are in the files. 0 as long as a table takes no online writes."""
+    """Records of the table's log below this offset are in the files, as far as they are of this bucket. 0 as long as a
+    table takes no online writes.
+    """
 
     @property
     def totals(self) -> Totals:
@@ -123,7 +125,9 @@ class Snapshot:
     build_id: str
     """Names the attempt that wrote it. A writer that lost the answer to its commit knows its own manifest by it."""
     kind: SnapshotKind
-    """merge: on top of the parent's rows; overwrite: instead of them; rollback: the files of an older snapshot."""
+    """merge: on top of the parent's rows; overwrite: instead of them; rollback: the files of an older snapshot; fence:
+    those of the parent, put by a new owner of the table to take the number from a build that may still come.
+    """
     created_ms: int
     """When it was made, by the writer's clock: milliseconds since 1970-01-01 UTC. For people; orders nothing."""
     partitions: tuple[PartitionFiles, ...]
@@ -142,6 +146,11 @@ class Snapshot:
     def files(self) -> Iterator[DataFile]:
         """All files, partition by partition, bucket by bucket."""
         return (file for partition in self.partitions for file in partition.files)
+
+    @property
+    def log_offset(self) -> int:
+        """Records of the table's log below this offset are in the files: of all buckets, the least that one says."""
+        return min((b.log_offset for partition in self.partitions for b in partition.buckets), default=0)
 
     @cached_property
     def by_values(self) -> Mapping[tuple[PartitionValue, ...], PartitionFiles]:

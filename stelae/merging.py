@@ -34,7 +34,11 @@ VERSION_TYPES = (t.Int, t.BigInt, t.Timestamp, t.TimestampLtz)
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """How one value column is computed. Sequence columns have no rule: they are those of the newest record."""
+    """How one value column is computed.
+
+    Sequence columns have no rule: they are those of the newest record. Nor has the auto-increment column: a key keeps
+    its id, whatever is merged.
+    """
 
     column: Column
     function: Function
@@ -155,7 +159,7 @@ def _column_rules(schema: TableSchema, groups: tuple[SequenceGroup, ...]) -> tup
     group_of = {name: i for i, group in enumerate(groups) for name in group.members}
     rules = []
     for column in schema.value_columns:
-        if column.name in sequences:
+        if column.name in sequences or column == schema.auto_increment:
             continue
         given = options.column_options.get(column.name, ColumnOptions())
         name = given.aggregate_function or options.default_aggregate_function

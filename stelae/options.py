@@ -514,6 +514,26 @@ class TableOptions:
         "compared with; a build after this time forgets it, and a record that is still later then makes a new row. "
         "Stelae's own; for tables that keep hidden rows.",
     )
+    auto_increment_fields: tuple[str, ...] = _option(
+        "auto-increment.fields",
+        "table.auto-increment.fields",
+        kind=COLUMNS,
+        default=(),
+        shown_default="none",
+        does="One INT or BIGINT column outside of the primary key that gives each key an id, once and for ever: an "
+        "integer from 1, unique in the table over all its partitions and buckets. Builds and tablet servers mint the "
+        "ids; input can't give them. [dictionary.md](dictionary.md) shows it at work.",
+    )
+    auto_increment_cache_size: int = _option(
+        "auto-increment.cache-size",
+        "table.auto-increment.cache-size",
+        "table.auto-inc.batch-size",
+        kind=_whole_numbers(1, 2**31 - 1),
+        default=100_000,
+        unit="ids",
+        does="How many ids a tablet server claims at a time. More: fewer claims. Fewer: fewer ids stay unused when a "
+        "server is gone for good. A build claims exactly what it needs.",
+    )
     dynamic_bucket_target_row_num: int = _option(
         "dynamic-bucket.target-row-num",
         kind=_whole_numbers(1),
@@ -632,6 +652,12 @@ def check_options_have_effect(options: TableOptions) -> None:
             hint="name the columns that order the records in 'sequence.field'",
         )
     default = TableOptions()
+    if "auto-increment.cache-size" in options.given and not options.auto_increment_fields:
+        raise InvalidRequest(
+            "option 'auto-increment.cache-size' has no effect without 'auto-increment.fields'",
+            place="option auto-increment.cache-size",
+            hint="name the column that gets ids in 'auto-increment.fields'",
+        )
     for name, attribute in (
         ("dynamic-bucket.target-row-num", "dynamic_bucket_target_row_num"),
         ("dynamic-bucket.max-buckets", "dynamic_bucket_max_buckets"),

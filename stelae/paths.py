@@ -6,6 +6,7 @@
         snapshot/floor-12.json                                        floor_path
         auto-increment/claim-000000000012.json                        claim_path
         owner/epoch-000007.json                                       epoch_path
+        owner/epoch-000007.lock                                       epoch_lock_path
         [dt=2026-11-20/country=de/]bucket-3/sst-<uuid>.sst            sst_path, in a partition_folder
         log/segment-<epoch>-<base offset>.log                         segment_name, in LOG_FOLDER
 
@@ -46,6 +47,7 @@ _SNAPSHOT = re.compile(rf"snapshot/snapshot-{_NUMBER}\.json")
 _FLOOR = re.compile(rf"snapshot/floor-{_NUMBER}\.json")
 _CLAIM = re.compile(r"auto-increment/claim-([0-9]{12}|[1-9][0-9]{12,18})\.json")
 _EPOCH = re.compile(r"owner/epoch-([0-9]{6}|[1-9][0-9]{6,18})\.json")
+_EPOCH_LOCK = re.compile(r"owner/epoch-([0-9]{6}|[1-9][0-9]{6,18})\.lock")
 _UUID = r"[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SST = re.compile(rf"(?:(.+)/)?bucket-{_NUMBER}/sst-({_UUID})\.sst")
 _UUID_ONLY = re.compile(_UUID)
@@ -129,9 +131,19 @@ def epoch_path(number: int) -> str:
     return f"{EPOCH_FOLDER}/epoch-{_checked_number(number):06d}.json"
 
 
+def epoch_lock_path(number: int) -> str:
+    """Locked as long as the owner by that epoch lives; on local folders."""
+    return f"{EPOCH_FOLDER}/epoch-{_checked_number(number):06d}.lock"
+
+
 def parse_epoch_path(path: str) -> int | None:
     """The number in an epoch's path."""
     return _number(_EPOCH, path)
+
+
+def parse_epoch_lock_path(path: str) -> int | None:
+    """The number in the path of an epoch's lock."""
+    return _number(_EPOCH_LOCK, path)
 
 
 def partition_folder(columns: Sequence[str], values: Sequence[PartitionValue]) -> str:

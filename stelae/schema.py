@@ -81,6 +81,11 @@ class TableSchema:
     def value_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.name not in self.primary_key)
 
+    @cached_property
+    def auto_increment(self) -> Column | None:
+        """The column with the ids of a dictionary table."""
+        return next((self.by_name[name] for name in self.options.auto_increment_fields), None)
+
     def column(self, name: str) -> Column:
         """The column of that name; an unknown one is the caller's mistake."""
         try:

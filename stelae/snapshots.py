@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.manifest import Snapshot, decode_snapshot, encode_snapshot
+from stelae.manifest import BucketFiles, PartitionFiles, Snapshot, decode_snapshot, encode_snapshot
 from stelae.paths import (
     SNAPSHOT_FOLDER,
     floor_path,
@@ -63,10 +63,13 @@ class CleanReport:
 class TableSnapshots:
     """The snapshots of one table. Holds no state: every call asks the storage. Safe to share between threads."""
 
-    def __init__(self, storage: Storage, table: str) -> None:
-        """`storage` is rooted in the table's folder; `table` is the name that its manifests carry."""
+    def __init__(self, storage: Storage, table: str, *, keeps_keys: bool = False) -> None:
+        """`storage` is rooted in the table's folder; `table` is the name that its manifests carry. `keeps_keys`: a
+        rollback takes no key away that a later snapshot has, as a dictionary table wants it.
+        """
         self.storage = storage
         self.table = table
+        self.keeps_keys = keeps_keys
 
     # Reading
 
@@ -168,16 +171,20 @@ class TableSnapshots:
         """Commit the content of snapshot `to` once more, as the newest. Nothing is undone: the snapshots in between
         stay.
 
-        NotFound when `to` is expired or was never there, InvalidRequest when it is the newest already, CorruptData
-        when files of it are gone, Conflict when somebody commits in the meantime.
+        Where keys are kept, a key that came after snapshot `to` stays as the newest snapshot has it: somebody may have
+        its id. Only what `to` has is as it was there.
+
+        NotFound when `to` is expired or was never there, InvalidRequest when it is the newest already, or when keys
+        can't be kept, CorruptData when files of it are gone, Conflict when somebody commits in the meantime.
         """
         target = self.read(to)
         latest = self.latest_id() or to
         if to == latest:
             raise InvalidRequest(f"snapshot {to} is the newest of {self.table} already", place=self.table)
+        content = stacked(self._load(latest), target) if self.keeps_keys else target
         return self.commit(
             replace(
-                target,
+                content,
                 id=latest + 1,
                 parent=latest,
                 build_id=build_id or f"rollback-{uuid4().hex}",
@@ -187,6 +194,26 @@ class TableSnapshots:
                 properties={**target.properties, ROLLBACK_PROPERTY: str(to)},
             )
         )
+
+    def fence(self, empty: Snapshot) -> Snapshot:
+        """Take the next number from a build that may still commit it: a copy of the newest snapshot, or `empty` before
+        the first. Returns the newest snapshot; if somebody else took the number meanwhile, that is as good.
+        """
+        newest = self.latest()
+        content = empty if newest is None else newest
+        number = FIRST_ID if newest is None else newest.id + 1
+        fence = replace(
+            content,
+            id=number,
+            parent=number - 1 or None,
+            build_id=f"fence-{uuid4().hex}",
+            kind="fence",
+            created_ms=empty.created_ms,
+        )
+        try:
+            return self.commit(fence)
+        except Conflict:
+            return self._load(self.latest_id() or number)
 
     def expire(self, retain: int) -> tuple[int, ...]:
         """Keep the newest `retain` snapshots; returns the ids that expired now. `clean` frees their files later."""
@@ -293,6 +320,33 @@ class _Listing:
     def retained(self) -> range:
         """Ids have no gaps. A listing that runs while others commit may, so it is asked for its ends only."""
         return range(self.floor, self.latest + 1)
+
+
+def stacked(older: Snapshot, newer: Snapshot) -> Snapshot:
+    """A snapshot with the rows of `newer`, and of `older` those whose keys `newer` does not have. Names files of both,
+    writes none. InvalidRequest where their bucket counts differ.
+    """
+    partitions = {partition.folder: partition for partition in older.partitions}
+    for partition in newer.partitions:
+        below = partitions.get(partition.folder)
+        if below is not None and below.bucket_count != partition.bucket_count:
+            raise InvalidRequest(
+                f"snapshot {newer.id} has {partition.bucket_count} buckets, snapshot {older.id} has "
+                f"{below.bucket_count}, so the ids that were given since can't be kept",
+                place=older.table,
+                hint="ids never change, so this table does not go back behind a change of its buckets: build again",
+            )
+        partitions[partition.folder] = partition if below is None else _stacked(below, partition, older.log_offset)
+    return replace(newer, partitions=tuple(partitions.values()), schema_id=max(older.schema_id, newer.schema_id))
+
+
+def _stacked(older: PartitionFiles, newer: PartitionFiles, log_offset: int) -> PartitionFiles:
+    buckets = []
+    for below, above in zip(older.buckets, newer.buckets, strict=True):
+        paths = {file.path for file in above.files}
+        files = (*(file for file in below.files if file.path not in paths), *above.files)
+        buckets.append(BucketFiles(above.bucket, files, log_offset))
+    return replace(newer, buckets=tuple(buckets))
 
 
 def check_floor(floor: int, latest: int, place: str) -> None:

@@ -43,6 +43,7 @@ def check_table(schema: TableSchema) -> None:
     check_bucket_key(schema)
     check_sequence_fields(schema)
     check_rowkind_field(schema)
+    check_auto_increment(schema)
     check_merging(schema)
 
 
@@ -229,6 +230,48 @@ def check_rowkind_field(schema: TableSchema) -> None:
             place="option rowkind.field",
             hint="leave it out of the primary key",
         )
+
+
+def check_auto_increment(schema: TableSchema) -> None:
+    """One column, INT or BIGINT, outside of the key, with which nothing else is done."""
+    names, place = schema.options.auto_increment_fields, "option auto-increment.fields"
+    if len(names) > 1:
+        raise InvalidRequest(
+            f"option 'auto-increment.fields' names {len(names)} columns: {', '.join(names)}",
+            place=place,
+            hint="a table has one column of ids",
+        )
+    for column in columns_named(schema, names, "option 'auto-increment.fields'"):
+        if not isinstance(column.type, types.Int | types.BigInt):
+            raise InvalidRequest(
+                f"auto-increment column {column.name!r} is {column.type.sql_name()}",
+                place=place,
+                hint="it must be INT (ids up to 2,147,483,647) or BIGINT",
+            )
+        if column.name in schema.primary_key:
+            raise InvalidRequest(
+                f"auto-increment column {column.name!r} is in the primary key, so nobody could look it up",
+                place=place,
+                hint="the key is what gets an id: leave the column out of it",
+            )
+        for name in _options_naming(column.name, schema.options):
+            raise InvalidRequest(
+                f"option {name!r} names auto-increment column {column.name!r}",
+                place=f"option {name}",
+                hint="an id never changes, so it orders nothing and is not merged: leave it out",
+            )
+
+
+def _options_naming(column: str, options: TableOptions) -> list[str]:
+    """Options by which records are ordered or merged, and that name the column."""
+    of_table = {
+        "sequence.field": options.sequence_field,
+        "rowkind.field": (options.rowkind_field,),
+        "merge-engine.versioned.ver-column": (options.version_column,),
+    }
+    of_columns = [option.name for option in _options_of_columns(options) if column in option.columns]
+    members = [f"fields.{','.join(g.sequence)}.sequence-group" for g in options.sequence_groups if column in g.members]
+    return [*(name for name, columns in of_table.items() if column in columns), *of_columns, *members]
 
 
 # --- merging

@@ -28,7 +28,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from stelae.buckets import BucketFunction
-from stelae.claims import BIGINT_LIMIT, FIRST_CLAIM, TableClaims, check_claims_are_dense, check_claims_are_disjoint
+from stelae.claims import (
+    BIGINT_LIMIT,
+    FIRST_CLAIM,
+    TableClaims,
+    check_claims_are_dense,
+    check_claims_are_disjoint,
+    id_limit,
+)
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
 from stelae.loading import open_snapshot
@@ -251,7 +258,9 @@ class _Content:
 
 def ownership_problems(table: Table) -> list[Problem]:
     """What is wrong with the id claims and the epochs of a table; most tables have neither."""
-    ids, ownership = TableClaims(table.storage, BIGINT_LIMIT), TableOwnership(table.storage, str(table.name))
+    column = table.schema.auto_increment
+    ids = TableClaims(table.storage, BIGINT_LIMIT if column is None else id_limit(column))
+    ownership = TableOwnership(table.storage, str(table.name))
     # Claims first: the epoch that a claim names was there before it.
     claims, problems = _read_all(ids.numbers(), FIRST_CLAIM, ids.read, claim_path)
     epochs, bad_epochs = _read_all(ownership.numbers(), FIRST_EPOCH, ownership.read, epoch_path)

@@ -146,7 +146,7 @@ class Table:
         """All versions of the definition, by schema id."""
         self.schema = schemas[max(schemas)]
         """The newest version."""
-        self.snapshots = TableSnapshots(storage, str(name))
+        self.snapshots = TableSnapshots(storage, str(name), keeps_keys=self.schema.auto_increment is not None)
 
     @property
     def url(self) -> str:

@@ -95,8 +95,6 @@ def test_a_pattern_is_refused_by_name(pattern: options.Pattern) -> None:
         # one of each family, as documentation shows them
         "fields.price.default-value",
         "fields.price.stats-mode",
-        "table.auto-increment.fields",
-        "table.auto-increment.cache-size",
         "table.datalake.paimon.warehouse",
         "changelog-producer.row-deduplicate",
         "partition.expiration-time",

@@ -275,6 +275,36 @@ def test_rollback(snapshots: TableSnapshots) -> None:
     assert snapshots.rollback(4, now_ms=79).properties == {"rollback.to": "4"}
 
 
+def test_rollback_that_keeps_keys(storage: FaultyStorage, snapshots: TableSnapshots) -> None:
+    snapshots = TableSnapshots(storage, TABLE, keeps_keys=True)
+    first, second, third = build(snapshots, 3)
+    back = snapshots.rollback(1, now_ms=77)
+    # Oldest first: of a key in both, what snapshot 1 says counts.
+    assert paths_of(back) == [*paths_of(third), *paths_of(first)]
+    again = snapshots.rollback(2, now_ms=78)
+    assert paths_of(again) == [*paths_of(third), *paths_of(first), *paths_of(second)]
+    assert paths_of(snapshots.rollback(4, now_ms=79)) == [*paths_of(second), *paths_of(back)]
+    (whole,) = third.partitions
+    more = replace(whole, bucket_count=2, buckets=(BucketFiles(0, ()), BucketFiles(1, ())))
+    snapshots.commit(replace(third, id=7, parent=6, build_id="r", partitions=(more,)))
+    with pytest.raises(InvalidRequest, match="snapshot 1 has 1 buckets, snapshot 7 has 2"):
+        snapshots.rollback(1, now_ms=80)
+
+
+def test_fence(storage: FaultyStorage, snapshots: TableSnapshots) -> None:
+    empty = next_snapshot(None, upload(storage))
+    first = snapshots.fence(empty)
+    assert (first.id, first.parent, first.kind) == (1, None, "fence")
+    second = snapshots.fence(empty)
+    assert (second.id, second.kind, paths_of(second)) == (2, "fence", paths_of(first))
+    with pytest.raises(Conflict):
+        snapshots.commit(replace(second, build_id="late", kind="merge"))
+    # The build that is to be fenced may be faster.
+    theirs = next_snapshot(second, upload(storage))
+    storage.before("put_if_absent", lambda: TableSnapshots(storage.inner, TABLE).commit(theirs))
+    assert snapshots.fence(empty) == theirs
+
+
 def test_rollback_refuses(snapshots: TableSnapshots) -> None:
     with pytest.raises(NotFound):
         snapshots.rollback(1, now_ms=0)
