@@ -59,7 +59,7 @@ def stored_rows(
     from pyspark.sql import functions as f
 
     read = [*_columns_as_read(schema), *state]
-    columns = [f"{t.quote_name(c.name)} {_as_arrow_has_it(c.type).spark()}" for c in read]
+    columns = [f"{t.quote_name(c.name)} {as_arrow_has_it(c.type).spark()}" for c in read]
     ddl = ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
     # A cast to the type that a column has already is dropped by Spark.
     shown = [*schema.columns, *state]
@@ -70,17 +70,17 @@ def stored_rows(
     return spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, ddl).select(*wanted, HIDDEN)
 
 
-def _as_arrow_has_it(data_type: t.DataType) -> t.DataType:
+def as_arrow_has_it(data_type: t.DataType) -> t.DataType:
     """The type that Spark sees in Arrow data: TIME has no precision there, so Spark takes it for the finest."""
     match data_type:
         case t.Time():
             return t.Time(precision=t.MAX_TIME_PRECISION)
         case t.Array(element=element):
-            return t.Array(element=_as_arrow_has_it(element))
+            return t.Array(element=as_arrow_has_it(element))
         case t.Map(key=key, value=value):
-            return t.Map(key=_as_arrow_has_it(key), value=_as_arrow_has_it(value))
+            return t.Map(key=as_arrow_has_it(key), value=as_arrow_has_it(value))
         case t.Row(fields=fields):
-            return t.Row(fields=tuple(t.Field(each.name, _as_arrow_has_it(each.type)) for each in fields))
+            return t.Row(fields=tuple(t.Field(each.name, as_arrow_has_it(each.type)) for each in fields))
     return data_type
 
 

@@ -2,7 +2,7 @@
 
 Columns of the records:
 
-    partition, key and value columns, each with exactly the table's type
+    partition, key and value columns, each with exactly the table's type; the auto-increment column is null
     __stelae_id_*      BIGINT    of a bitmap column (rbm32, rbm64) whose input are ids: the id
     __stelae_action    TINYINT   what the record does by its row kind: insert, retract, remove
     __stelae_hidden    BOOLEAN   true for -D and -U
@@ -78,6 +78,7 @@ def change_records(
     """
     from pyspark.sql import functions as f
 
+    check_ids_are_not_given(frame, schema)
     kind_column = _row_kind_column(frame, schema, row_kind)
     if targets is not None:
         others = {column.name.casefold() for column in schema.columns if column.name not in targets}
@@ -109,6 +110,18 @@ def change_records(
     )
     retracts = kind_column is not None and {rules.on_delete, rules.on_update_before} != {"ignore"}
     return ChangeRecords(records, retracts)
+
+
+def check_ids_are_not_given(frame: DataFrame, schema: TableSchema) -> None:
+    """InvalidRequest for a frame with the auto-increment column, whatever it holds."""
+    column = schema.auto_increment
+    found = next((name for name in frame.columns if column and name.casefold() == column.name.casefold()), None)
+    if found is not None:
+        raise InvalidRequest(
+            f"the input has the auto-increment column {found}: ids are minted, not given",
+            place=found,
+            hint=f"drop the column: frame.drop({found!r}); a key keeps the id that it has",
+        )
 
 
 def _does(rules: MergeRules) -> list[tuple[str, Action]]:
@@ -177,10 +190,15 @@ def target_columns(schema: TableSchema, names: Sequence[str] | None) -> frozense
     place = "target_columns"
     for name in names:
         schema.column(name)
+    minted = schema.auto_increment.name if schema.auto_increment else None
+    if minted in names:
+        raise InvalidRequest(
+            f"{minted} can't be a target: ids are minted, not given", place=place, hint=f"leave {minted} out"
+        )
     targets = frozenset((*names, *schema.primary_key))
     if rules.engine in ("first-row", "versioned"):
         raise InvalidRequest(f"the merge engine {rules.engine} takes whole rows, no partial updates", place=place)
-    required = [column.name for column in schema.value_columns if not column.type.nullable]
+    required = [column.name for column in schema.value_columns if not column.type.nullable and column.name != minted]
     if required:
         raise InvalidRequest(
             f"a partial update needs nullable columns beside the key, but {', '.join(required)} is NOT NULL",
@@ -195,7 +213,7 @@ def target_columns(schema: TableSchema, names: Sequence[str] | None) -> frozense
             place=place,
             hint=f"add {', '.join(lacking)}",
         )
-    return None if targets == frozenset(schema.column_names) else targets
+    return None if targets | {minted} == {*schema.column_names, minted} else targets
 
 
 def order_columns(frame: DataFrame) -> list[str]:
@@ -227,7 +245,7 @@ def match_columns(
         for column in schema.columns
         if column.name.casefold() in folded
     }
-    lacking = [column for column in schema.columns if column.name not in found]
+    lacking = [column for column in schema.columns if column.name not in found and column != schema.auto_increment]
     if targets is None:
         missing = [column.name for column in lacking if not _may_lack(column, schema, allow_missing_columns)]
     else:

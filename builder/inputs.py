@@ -188,6 +188,10 @@ class Source:
         """The column that an input column of this name is for; names match whatever their case."""
         return next((c for c in self.schema.columns if c.name.casefold() == name.casefold()), None)
 
+    def given_columns(self) -> list[Column]:
+        """The columns that an input may have: ids of an auto-increment column are minted, not given."""
+        return [column for column in self.schema.columns if column != self.schema.auto_increment]
+
     def folder_columns(self, besides: Sequence[str]) -> list[str]:
         """Table columns whose values stand in folder names (`dt=2026-11-20/`) and not in `besides`."""
         known = {name.casefold() for name in besides}
@@ -227,7 +231,7 @@ def _read_delimited(source: Source, **defaults: str) -> DataFrame:
         defaults["enforceSchema"] = "false"
         names = _header(source, defaults)
     else:
-        names = [name for name in source.schema.column_names if name not in source.folder_columns([])]
+        names = [column.name for column in source.given_columns() if column.name not in source.folder_columns([])]
     names += source.folder_columns(names)
     ddl = ", ".join(source.declaration(name) for name in names)
     return source.reader("csv", **defaults).schema(ddl).load(list(source.patterns))
@@ -249,7 +253,7 @@ def _read_json(source: Source) -> DataFrame:
         names = list(source.reader("json", primitivesAsString="true", **defaults).load(list(source.patterns)).columns)
     names = [name for name in names if name not in source.folder_columns([])]
     here = {name.casefold() for name in [*names, *source.folder_columns([])]}
-    absent = [column for column in source.schema.columns if column.name.casefold() not in here]
+    absent = [column for column in source.given_columns() if column.name.casefold() not in here]
     wanted = {name for name in names if source.table_column(name)} | {source.row_kind}
     extra = [name for name in names if name not in wanted]
     # JSON has no header, and writers leave nulls out: a name that occurs nowhere is a column of nulls, not a mistake.

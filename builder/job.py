@@ -14,16 +14,19 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from builder.base import schema_order, stored_rows
 from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
 from builder.changes import target_columns as checked_targets
-from builder.folds import arrow_folds
+from builder.folds import arrow_folds, is_folded_in_arrow
+from builder.ground import Ground, standing_on
+from builder.ids import check_ids, claim_ids, count_ids, id_ranges, table_claims
 from builder.merge import exploded, merged, patched, without_entries
 from builder.plan import (
     MAX_PARTITIONS,
@@ -38,10 +41,12 @@ from builder.plan import (
 )
 from builder.progress import watch_job
 from builder.spark_errors import marked, translated
-from builder.writer import REPORT_DDL, BucketReport, WriteSpec
+from builder.winners import winners
+from builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae import __version__
 from stelae import types as t
 from stelae.buckets import spark_bucket_expression
+from stelae.claims import IdRange
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.merging import HIDDEN_SINCE, state_columns, stored_columns
@@ -88,10 +93,16 @@ class BuildReport:
     """Stored rows of the parent that were merged, tombstones included."""
     rows_merged: int
     """Records that a later record of the same key, or a delete, took the place of."""
+    ids: IdRange | None = None
+    """Ids that new keys of a dictionary table got: all of them."""
     committed: bool = True
     """False when an empty input, allowed as such, left the snapshot as it was."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Per phase, in order."""
+
+    @property
+    def ids_minted(self) -> int:
+        return self.ids.count if self.ids is not None else 0
 
     @property
     def total_seconds(self) -> float:
@@ -159,38 +170,39 @@ def run_build(
     target = warehouse.table(table)
     check_travels(target)
     phases = _Phases(spark, listener)
-    with phases.run("plan"):
-        schema = target.schema
-        targets = checked_targets(schema, target_columns)
-        changes = change_records(
-            frame, schema, row_kind, targets=targets, allow_missing_columns=allow_missing_columns,
-            ignore_extra_columns=ignore_extra_columns, has_arrival=has_arrival,
-        )  # fmt: skip
-        plan = make_plan(target, schema, changes.frame, mode, targets)
-    with phases.run("write"):
-        base = base_rows(spark, plan)
-        records = merge_input(base, changes.frame, plan)
-        reports = write(merge(records, plan, retracts=changes.retracts), plan)
-    rows_in = sum(report.rows_in for report in reports) - plan.base_rows
-    # Records that ignore-delete drops are input all the same.
-    if rows_in == 0 and not allow_empty and frame.isEmpty():
-        discard(target, reports)
-        raise InvalidRequest(
-            "the input has no rows; nothing was changed", hint="where that is expected, allow it: --allow-empty"
-        )
-    if rows_in == 0 and mode == "merge" and plan.parent is not None:
-        discard(target, reports)
-        return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
-    with phases.run("validate"):
-        snapshot = assemble(plan, reports, versions(spark))
-        if not allow_count_change:
-            check_count_change(plan, snapshot)
-    with phases.run("commit"):
-        try:
-            target.snapshots.commit(snapshot)
-        except Conflict:
+    with ExitStack() as stack:
+        with phases.run("plan"):
+            schema = target.schema
+            targets = checked_targets(schema, target_columns)
+            changes = change_records(
+                frame, schema, row_kind, targets=targets, allow_missing_columns=allow_missing_columns,
+                ignore_extra_columns=ignore_extra_columns, has_arrival=has_arrival,
+            )  # fmt: skip
+            build_id = uuid4().hex
+            ground = stack.enter_context(standing_on(target, f"build-{build_id}"))
+            plan = make_plan(target, schema, changes.frame, mode, targets, ground=ground, build_id=build_id)
+        with phases.run("write"):
+            base = base_rows(spark, plan)
+            records = merge_input(base, changes.frame, plan)
+            rows = merge(records, plan, retracts=changes.retracts)
+            written = write_with_ids(rows, plan, ground) if plan.mints else Written(write(rows, plan))
+        reports = written.reports
+        rows_in = sum(report.rows_in for report in reports) - plan.base_rows
+        # Records that ignore-delete drops are input all the same.
+        if rows_in == 0 and not allow_empty and frame.isEmpty():
             discard(target, reports)
-            raise
+            raise InvalidRequest(
+                "the input has no rows; nothing was changed", hint="where that is expected, allow it: --allow-empty"
+            )
+        if rows_in == 0 and mode == "merge" and plan.parent is not None:
+            discard(target, reports)
+            return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
+        with phases.run("validate"):
+            snapshot = assemble(plan, reports, versions(spark))
+            if not allow_count_change:
+                check_count_change(plan, snapshot)
+        with phases.run("commit"):
+            commit(snapshot, plan, ground, reports)
     report = BuildReport(
         snapshot=snapshot,
         table=str(target.name),
@@ -198,6 +210,7 @@ def run_build(
         rows_in=rows_in,
         base_rows=plan.base_rows,
         rows_merged=rows_in + plan.base_rows - sum(r.rows for r in reports),
+        ids=written.ids,
         seconds=phases.seconds,
     )
     log.info("%s", summary_line(report))
@@ -234,11 +247,17 @@ def check_travels(table: Table) -> None:
 
 
 def make_plan(
-    table: Table, schema: TableSchema, changes: DataFrame, mode: Mode, targets: frozenset[str] | None = None
+    table: Table,
+    schema: TableSchema,
+    changes: DataFrame,
+    mode: Mode,
+    targets: frozenset[str] | None = None,
+    *,
+    ground: Ground,
+    build_id: str,
 ) -> BuildPlan:
     """Decide partitions, buckets and tasks. Counts the input where the plan depends on it, and only there."""
-    latest = table.snapshots.latest_id()
-    parent = table.snapshots.read(latest) if latest is not None else None
+    parent = ground.parent
     if parent is not None and parent.schema_id > schema.id:
         raise Conflict(
             f"the table was altered meanwhile: its newest snapshot has schema {parent.schema_id}, not {schema.id}",
@@ -251,7 +270,10 @@ def make_plan(
     else:
         partitions, kept = (plan_whole(schema, changes, merged_parent),), ()
     limit = int(changes.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
-    return BuildPlan(table, schema, parent, mode, partitions, targets, kept, task_limit=4 * limit)
+    return BuildPlan(
+        table, schema, parent, mode, partitions, targets, kept, log_until=ground.log_until, task_limit=4 * limit,
+        build_id=build_id,
+    )  # fmt: skip
 
 
 def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None) -> PartitionPlan:
@@ -313,6 +335,10 @@ def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> 
     from pyspark.sql import functions as f
 
     order = order_columns(changes)
+    if base is not None and plan.schema.auto_increment is not None:
+        # The id of a row that was removed is nobody's.
+        name = plan.schema.auto_increment.name
+        base = base.withColumn(name, f.when(~f.col(HIDDEN), f.col(t.quote_name(name))))
     for column in state_columns(plan.schema):
         null = f.lit(None).cast(column.type.spark())
         since = column.name == HIDDEN_SINCE and not plan.rules.aggregates
@@ -340,9 +366,13 @@ def _nulls(names: Sequence[str]) -> list[Column]:
 
 def placed(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """Records on the task of their bucket."""
+    return on_tasks(with_slots(records, plan), plan)
+
+
+def on_tasks(slotted: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Rows on the task of their slot."""
     from pyspark.sql import functions as f
 
-    slotted = with_slots(records, plan)
     if plan.one_slot_a_task:
         return slotted.repartitionById(plan.task_count, f.col(SLOT))
     slotted = slotted.withColumn(TASK, f.pmod(f.col(SLOT), f.lit(plan.task_count)))
@@ -358,19 +388,24 @@ def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
+    if plan.rules.aggregates or (plan.has_keys_alone and not retracts):
+        return by_key(merged(records, plan, partial(placed, plan=plan), retracts=retracts), plan)
+    if plan.targets is not None:
+        return by_key(patched(placed(records, plan), plan), plan)
     # Where a task has one slot, sorting by it would only blunt Spark's comparison of prefixes.
     first = [] if plan.one_slot_a_task else [f.col(SLOT)]
     keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
-    if plan.one_row_a_key:
-        if plan.rules.aggregates:
-            rows = merged(records, plan, partial(placed, plan=plan), retracts=retracts)
-        else:
-            rows = patched(placed(records, plan), plan)
-        return rows.sortWithinPartitions(*first, *(f.col(f"_{position}") for position in range(len(keys))))
     columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
     numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
     ordered = placed(records, plan).sortWithinPartitions(*first, *keys, *_winner_last(records, plan))
-    return ordered.select(SLOT, *numbered, HIDDEN)
+    rows = ordered.select(SLOT, *numbered, HIDDEN)
+    return winners(rows, plan) if plan.mints else rows
+
+
+def by_key(rows: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Merged rows, sorted by slot and key."""
+    first = [] if plan.one_slot_a_task else [SLOT]
+    return rows.sortWithinPartitions(*first, *(f"_{position}" for position in range(len(plan.schema.key_columns))))
 
 
 def _winner_last(records: DataFrame, plan: BuildPlan) -> list[Column]:
@@ -448,7 +483,41 @@ _CHANGED_INPUT = InvalidRequest(
 # Write
 
 
-def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
+@dataclass(frozen=True)
+class Written:
+    """The files of a build."""
+
+    reports: list[BucketReport]
+    ids: IdRange | None = None
+    """That rows got."""
+
+
+def write_with_ids(rows: DataFrame, plan: BuildPlan, ground: Ground) -> Written:
+    """Count the rows that need an id, claim as many, then write. The rows are merged once, and kept meanwhile."""
+    from pyspark import StorageLevel
+
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
+            counts = count_ids(rows, plan)
+        ids = claim_ids(counts, plan, ground.epoch)
+        reports = write(rows, plan, id_ranges(counts, ids))
+    finally:
+        rows.unpersist()
+    try:
+        check_ids(reports, counts, table_claims(plan))
+    except CorruptData:
+        discard(plan.table, reports)
+        raise
+    return Written(reports, ids)
+
+
+def has_folds(plan: BuildPlan) -> bool:
+    """Whether the writer gets lists of inputs, which may be long."""
+    return any(is_folded_in_arrow(rule) for rule in plan.rules.columns)
+
+
+def write(records: DataFrame, plan: BuildPlan, ids: IdRanges | None = None) -> list[BucketReport]:
     """Run the job: one action, whose result is one report a bucket."""
     retained = plan.schema.options.tombstone_time_retained_ms
     spec = WriteSpec(
@@ -461,6 +530,7 @@ def write(records: DataFrame, plan: BuildPlan) -> list[BucketReport]:
         forget_before_ms=None if retained is None else plan.now_ms - retained,
         folds=arrow_folds(plan.rules.columns, [column.name for column in plan.schema.value_columns]),
         compression=plan.schema.options.file_compression,
+        ids=ids,
     )
     with batches_by_rows(records.sparkSession, large=bool(spec.folds)), translated(f"building {plan.table.name}"):
         rows = records.mapInArrow(spec, REPORT_DDL).collect()
@@ -501,11 +571,14 @@ def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: 
     written = []
     for partition in plan.partitions:
         buckets = tuple(
-            BucketFiles(bucket, _files(by_slot.get(partition.first_slot + bucket)))
+            BucketFiles(bucket, _files(by_slot.get(partition.first_slot + bucket)), plan.log_until)
             for bucket in range(partition.bucket_count)
         )
         written.append(PartitionFiles(partition.values, partition.bucket_count, buckets, partition.folder))
-    partitions = sorted([*written, *plan.kept], key=lambda partition: partition.folder)
+    kept = [
+        replace(p, buckets=tuple(replace(bucket, log_offset=plan.log_until) for bucket in p.buckets)) for p in plan.kept
+    ]
+    partitions = sorted([*written, *kept], key=lambda partition: partition.folder)
     return Snapshot(
         table=str(plan.table.name),
         id=plan.next_id,
@@ -550,6 +623,21 @@ def check_count_change(plan: BuildPlan, snapshot: Snapshot) -> None:
             place=str(plan.table.name),
             hint="check the input; where the change is right, allow it: --allow-count-change",
         )
+
+
+def commit(snapshot: Snapshot, plan: BuildPlan, ground: Ground, reports: Sequence[BucketReport]) -> None:
+    """Commit, or leave nothing behind where it is known that it failed."""
+    ground.outcome_unknown = True
+    try:
+        plan.table.snapshots.commit(snapshot)
+    except Conflict:
+        ground.outcome_unknown = False
+        discard(plan.table, reports)
+        raise
+    except (CorruptData, InvalidRequest):
+        ground.outcome_unknown = False
+        raise
+    ground.outcome_unknown = False
 
 
 def discard(table: Table, reports: Sequence[BucketReport]) -> None:

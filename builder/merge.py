@@ -55,6 +55,7 @@ _TOP = "__stelae_top"
 _STORED = "__stelae_stored"
 _REMOVED = "__stelae_removed"
 _INSERTS = "__stelae_inserts"
+_ID = "__stelae_minted"
 
 
 Placing = Callable[["DataFrame"], "DataFrame"]
@@ -128,7 +129,12 @@ def patched(records: DataFrame, plan: BuildPlan) -> DataFrame:
         f.count(f.lit(1)).alias(RECORDS),
         *([f.max(HIDDEN_SINCE).alias(HIDDEN_SINCE)] if HIDDEN_SINCE in records.columns else []),
     )
-    rest = [f.col(f"{_STORED}.v{c.id}").isNotNull() for c in schema.value_columns if c.name not in targets]
+    # Its id alone keeps no row.
+    rest = [
+        f.col(f"{_STORED}.v{c.id}").isNotNull()
+        for c in schema.value_columns
+        if c.name not in targets and c != schema.auto_increment
+    ]
     top = f.col(_TOP)
     by_record = top.getField("insert") | (f.col(_STORED).isNotNull() & reduce(or_, rest, f.lit(False)))
     shown = f.when(top.getField("base"), ~top.getField("hidden")).otherwise(by_record)
@@ -280,6 +286,8 @@ class _Merge:
             stays = self.is_base & ~f.col(HIDDEN) & reduce(or_, rest) if rest else f.lit(False)
             totals.append(f.coalesce(f.max(self.shows(records) | stays), f.lit(False)).alias(_INSERTS))
             totals.append(f.max(f.when(self.alive(records) & self.whole, 1)).isNull().alias(FORGOTTEN))
+        if self.schema.auto_increment is not None:
+            totals.append(f.max(t.quote_name(self.schema.auto_increment.name)).alias(_ID))
         if self.rules.sequence:
             totals.append(f.max(f.when(self.whole, self.position(records))).alias(_TOP))
         if self.keeps_removal(records):
@@ -304,6 +312,9 @@ class _Merge:
         forgets = self.may_be_hidden and not self.rules.sequence and self.rules.removal_group is None
         forgotten = hidden & f.col(FORGOTTEN) if forgets else f.lit(False)
         values: dict[str, Column] = {}
+        minted = self.schema.auto_increment
+        if minted is not None:
+            values[minted.name] = f.when(~hidden, f.col(_ID))
         for i, column in enumerate(self.rules.sequence):
             values[column.name] = f.col(f"{_TOP}.s{i}")
         for index, group in enumerate(self.rules.groups):
@@ -322,7 +333,7 @@ class _Merge:
                 self.plan.now_ms)  # fmt: skip
             state.append(f.when(hidden, since).cast("bigint"))
         for column in self.schema.value_columns:
-            if not column.type.nullable and not is_folded_later(column, self.rules):
+            if not column.type.nullable and column != minted and not is_folded_later(column, self.rules):
                 text = f"the merge leaves null in NOT NULL column {column.name}"
                 error = raise_for_row(text, f.lit(""), self.schema, hint="declare it without NOT NULL")
                 value = values[column.name]

@@ -64,6 +64,8 @@ class BuildPlan:
     """The columns that the records set; the others of a row stay as they are. None: all."""
     kept: tuple[PartitionFiles, ...] = ()
     """Partitions of the parent that no input row falls into: their files go into the new snapshot as they are."""
+    log_until: int = 0
+    """Records of the log below this offset are in the new snapshot."""
     task_limit: int = 200
     build_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
@@ -99,8 +101,24 @@ class BuildPlan:
 
     @property
     def one_row_a_key(self) -> bool:
-        """Whether Spark merges the records; otherwise the writer takes the last of each key."""
-        return self.rules.aggregates or self.targets is not None
+        """Whether records are merged before they come to the writer; otherwise it takes the last of each key."""
+        return self.rules.aggregates or self.targets is not None or self.mints
+
+    @property
+    def owner(self) -> str:
+        """The build's name as an owner of the table."""
+        return f"build-{self.build_id}"
+
+    @property
+    def mints(self) -> bool:
+        """Whether the table gives its keys ids."""
+        return self.schema.auto_increment is not None
+
+    @property
+    def has_keys_alone(self) -> bool:
+        """Whether rows have nothing but their key and its id, and which record of a key wins makes no difference."""
+        alone = self.schema.value_columns == (self.schema.auto_increment,)
+        return alone and not self.rules.sequence and not self.base_hidden_rows
 
     @cached_property
     def rules(self) -> MergeRules:

@@ -26,9 +26,10 @@ import orjson
 from builder.folds import ArrowFold
 from builder.spark_errors import raise_marked
 from stelae import types as t
-from stelae.errors import CorruptData, StelaeError
+from stelae.claims import FIRST_ID, IdRange
+from stelae.errors import CorruptData, InvalidRequest, StelaeError
 from stelae.keys import KeyCodec
-from stelae.merging import HIDDEN_SINCE
+from stelae.merging import HIDDEN_SINCE, stored_columns
 from stelae.paths import sst_path
 from stelae.rows import RowCodec
 from stelae.schema import TableSchema
@@ -60,10 +61,23 @@ class BucketReport:
     """Records that came in: base rows and changes."""
     seconds: float
     """From the first batch to the stored file, waiting for Spark's sort included."""
+    ids_kept: int = 0
+    """Visible rows that came with an id."""
+    ids_minted: int = 0
+    """Visible rows that got one here."""
+    last_id: int = 0
+    """The greatest id of a row; 0 if there is none."""
 
     @classmethod
     def decode(cls, text: str) -> BucketReport:
         return cls(**orjson.loads(text))
+
+
+@dataclass(frozen=True)
+class IdRanges:
+    """The ids that a build gives, each range to the rows of one slot in key order."""
+
+    by_slot: Mapping[int, IdRange]
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,8 @@ class WriteSpec:
     folds: Mapping[int, ArrowFold]
     """What is left to be done for a value column, by its position among the value columns."""
     compression: str
+    ids: IdRanges | None = None
+    """For dictionary tables."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -104,7 +120,7 @@ def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
     context = TaskContext.get()
     sink = _SlotSink(spec, context.partitionId() if context else 0)
-    same_key = _KeyComparison(spec.schema)
+    same_key = KeyComparison(spec.schema)
     carry: pa.RecordBatch | None = None
     try:
         for batch in batches:
@@ -121,7 +137,7 @@ def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
         sink.close()
 
 
-class _KeyComparison:
+class KeyComparison:
     """Tells where a batch that is sorted by slot and key goes on to another key."""
 
     def __init__(self, schema: TableSchema) -> None:
@@ -147,6 +163,76 @@ class _KeyComparison:
             differs = pc.not_equal(column.slice(0, rows - 1), column.slice(1))
             changes |= differs.to_numpy(zero_copy_only=False)
         return changes
+
+
+def only_sequence(schema: TableSchema, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
+    """Stored columns of rows that one record made: tombstones keep what orders them, nothing else."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keep = {*schema.options.sequence_field, HIDDEN_SINCE}
+    mask = pa.array(hidden)
+    return [
+        array if column.name in keep else pc.if_else(mask, pa.scalar(None, array.type), array)
+        for column, array in zip(stored_columns(schema), values, strict=True)
+    ]
+
+
+class _SlotIds:
+    """Gives the visible rows of a slot that have no id the ids of its range, in order; checks that all are distinct."""
+
+    def __init__(self, schema: TableSchema, ids: IdRange | None) -> None:
+        names = [column.name for column in stored_columns(schema)]
+        self.position = names.index(schema.options.auto_increment_fields[0])
+        """Of the auto-increment column among the stored columns."""
+        self.kept = 0
+        self.minted = 0
+        self._next, self._end = (FIRST_ID, FIRST_ID) if ids is None else (ids.first, ids.last + 1)
+        self._given: list[np.ndarray] = []
+
+    @property
+    def last(self) -> int:
+        return max((int(ids.max()) for ids in self._given), default=0)
+
+    def numbered(self, column: pa.Array, hidden: np.ndarray) -> pa.Array:
+        """The column with the ids that lacked. Hidden rows have none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        lacking = column.is_null().to_numpy(zero_copy_only=False) & ~hidden
+        count = int(lacking.sum())
+        if self._next + count > self._end:
+            raise _other_rows()
+        ids = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        ids[lacking] = np.arange(self._next, self._next + count)
+        self._next += count
+        visible = ids[~hidden]
+        self.minted += count
+        self.kept += len(visible) - count
+        if len(visible):
+            self._given.append(visible)
+        return pa.array(ids, column.type, mask=hidden)
+
+    def check_complete(self) -> None:
+        """All ids of the range are given, and no id is given to two rows."""
+        if self._next != self._end:
+            raise _other_rows()
+        ids = np.concatenate(self._given) if self._given else np.zeros(0, np.int64)
+        distinct, counts = np.unique(ids, return_counts=True)
+        if len(distinct) != len(ids):
+            raise CorruptData(
+                f"id {int(distinct[counts > 1][0]):,} belongs to two rows of a bucket",
+                hint="nothing was committed; run: stelae verify",
+            )
+        if len(distinct) and distinct[0] < FIRST_ID:
+            raise CorruptData(f"a row has id {int(distinct[0])}; ids start at {FIRST_ID}")
+
+
+def _other_rows() -> InvalidRequest:
+    return InvalidRequest(
+        "the input has other new keys than when they were counted",
+        hint="Spark computed it twice, with different results: write it to files, or cache it, before it is built",
+    )
 
 
 class _SlotSink:
@@ -207,6 +293,7 @@ class _SlotWriter:
         self._rows = RowCodec(spec.schema)
         self._hidden_rows = 0
         self._rows_in = 0
+        self._ids = None if spec.ids is None else _SlotIds(spec.schema, spec.ids.by_slot.get(slot))
         self._samples: dict[bytes, bytes] = {}
         self._random = random.Random(slot)  # noqa: S311 - a sample, no secret.
 
@@ -234,10 +321,12 @@ class _SlotWriter:
         values = columns[1 + key_count : at_hidden]
         for position, fold in spec.folds.items():
             values[position] = fold(values[position], self._key_of(columns[1 : 1 + key_count]))
+        if self._ids is not None:
+            values[self._ids.position] = self._ids.numbered(values[self._ids.position], hidden)
         any_hidden = bool(hidden.any())
         if any_hidden:
             if not spec.merged:
-                values = self._only_sequence(values, hidden)
+                values = only_sequence(spec.schema, values, hidden)
             self._hidden_rows += int(hidden.sum())
         keys = self._keys.encode_list(columns[1 : 1 + key_count])
         rows = self._rows.encode_list(values, hidden if any_hidden else None, rows=batch.num_rows)
@@ -247,6 +336,8 @@ class _SlotWriter:
     def finish(self) -> BucketReport:
         """Close, check and store the file."""
         try:
+            if self._ids is not None:
+                self._ids.check_complete()
             if not self._sst.rows:
                 return BucketReport(self.slot, None, 0, "", 0, 0, "", "", self._rows_in, self._seconds())
             info = self._sst.finish()
@@ -265,6 +356,9 @@ class _SlotWriter:
                 last_key=info.last_key.hex(),
                 rows_in=self._rows_in,
                 seconds=self._seconds(),
+                ids_kept=self._ids.kept if self._ids else 0,
+                ids_minted=self._ids.minted if self._ids else 0,
+                last_id=self._ids.last if self._ids else 0,
             )
         finally:
             self.close()
@@ -272,18 +366,6 @@ class _SlotWriter:
     def close(self) -> None:
         """Remove the scratch folder; a file that is not stored by then is given up."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _only_sequence(self, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
-        """Tombstones keep what orders them, nothing else."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        keep = {*self._spec.schema.options.sequence_field, HIDDEN_SINCE}
-        mask = pa.array(hidden)
-        return [
-            array if column.name in keep else pc.if_else(mask, pa.scalar(None, array.type), array)
-            for column, array in zip(self._rows.columns, values, strict=True)
-        ]
 
     def _hidden_long_ago(self, since: pa.Array, before_ms: int) -> np.ndarray:
         """Of the state column `HIDDEN_SINCE`, the last of the stored ones; a row without it was never told to go."""

@@ -16,6 +16,7 @@ import pytest
 
 from builder import BuildReport, Progress, build, read, run_build
 from builder.changes import change_records
+from builder.ground import Ground
 from builder.job import make_plan
 from builder.plan import choose_bucket_count
 from stelae.buckets import BucketFunction
@@ -181,7 +182,8 @@ def test_many_partitions_share_few_tasks(spark: SparkSession, tmp_path: Path) ->
     warehouse = Warehouse(tmp_path)
     table = warehouse.create_table(VISITS)
     frame = spark.range(3000).selectExpr("concat('d', id % 40) AS dt", "cast(id AS INT) AS id", "1 AS pages")
-    plan = make_plan(table, table.schema, change_records(frame, table.schema, None).frame, "merge")
+    changes = change_records(frame, table.schema, None)
+    plan = make_plan(table, table.schema, changes.frame, "merge", ground=Ground(None), build_id="1")
     assert (plan.slot_count, plan.task_count, plan.one_slot_a_task) == (80, 16, False)
     snapshot = build(spark, warehouse, "visits", frame)
     assert len(snapshot.partitions) == 40

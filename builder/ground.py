@@ -1,0 +1,72 @@
+"""What a build stands on: the parent snapshot, and who owns the table meanwhile.
+
+    a table that gives no ids and never took online writes    nobody has to own it: the commit settles who was first
+    owned by nobody that lives                                the build takes it over, and lets go when it has ended
+    owned by a live server                                    beside it: ids come from the server, the log up to what
+                                                              is durable for sure
+    owned by a live build                                     Conflict
+
+A build that owns the table reads parent and log *after* it took it, so that nothing comes to the log behind its back;
+whoever takes the table from it commits the number that it wants first (`stelae/ownership.py`). So it lets go only when
+the outcome of its commit is known. What it leaves behind otherwise is taken over like that of a build that was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from stelae.manifest import Snapshot
+from stelae.ownership import Epoch
+from stelae.takeover import Takeover, has_log, live_owner, owned, take_over
+from stelae.warehouse import Table
+
+
+@dataclass
+class Ground:
+    """Parent and owner of a build."""
+
+    parent: Snapshot | None
+    takeover: Takeover | None = None
+    """The build's own."""
+    server: Epoch | None = None
+    """The owner beside which it builds."""
+    log_until: int = 0
+    """Records of the log below this offset are in the new snapshot."""
+    outcome_unknown: bool = False
+    """A commit was tried, and nobody knows yet whether it succeeded."""
+
+    @property
+    def log_from(self) -> int:
+        """Records of the log below this offset are in the parent."""
+        return self.parent.log_offset if self.parent is not None else 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which ids are claimed."""
+        if self.takeover is not None:
+            return self.takeover.epoch.number
+        return self.server.number if self.server is not None else 0
+
+
+@contextmanager
+def standing_on(table: Table, owner: str) -> Iterator[Ground]:
+    """The ground of a build by that name, as long as the block runs."""
+    if table.schema.auto_increment is None and not has_log(table):
+        parent = table.snapshots.latest()
+        yield Ground(parent, log_until=parent.log_offset if parent is not None else 0)
+        return
+    current = live_owner(table)
+    if current is not None:
+        raise owned(table, current)
+    takeover = take_over(table, "build", owner)
+    ground = Ground(takeover.snapshot, takeover)
+    ground.log_until = max(ground.log_from, takeover.log.end)
+    try:
+        yield ground
+    finally:
+        if ground.outcome_unknown:
+            takeover.close()
+        else:
+            takeover.release()

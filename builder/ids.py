@@ -1,0 +1,122 @@
+"""Ids of dictionary tables: which rows have one, how many are needed, and which row gets which.
+
+    rows, one a key, sorted by slot and key; with the id of the stored row that was visible, if there was one
+      → computed once, and kept while the build runs
+      → count_ids     per slot: rows with an id, rows that need one                        numbers for the driver
+      → claim_ids     one claim of exactly that many, cut into ranges by slot              driver
+      → IdRanges      the writer numbers the rows of its slots in key order                executors
+      → check_ids     each id once, all of them claimed, none lost                         writer and driver
+
+So ids are dense, and depend on keys and buckets alone: not on the order of the input, nor on how Spark cuts it. A task
+that is tried again gives the same ids. None is used before its claim is durable; a build that dies after that wastes
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from builder.changes import HIDDEN
+from builder.plan import SLOT, BuildPlan
+from builder.spark_errors import translated
+from builder.writer import BucketReport, IdRanges
+from stelae.claims import IdRange, TableClaims, id_limit
+from stelae.errors import CorruptData
+from stelae.merging import stored_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class IdCounts:
+    """Visible rows by slot; slots without any are left out."""
+
+    kept: Mapping[int, int]
+    """Rows that have an id."""
+    needed: Mapping[int, int]
+    """Rows that need one."""
+
+    @property
+    def total_needed(self) -> int:
+        return sum(self.needed.values())
+
+    @property
+    def total_kept(self) -> int:
+        return sum(self.kept.values())
+
+
+def count_ids(rows: DataFrame, plan: BuildPlan) -> IdCounts:
+    """One action over the merged rows."""
+    from pyspark.sql import functions as f
+
+    has_id = f.col(f"_{id_position(plan)}").isNotNull()
+    counted = (
+        rows.where(~f.col(HIDDEN))
+        .groupBy(SLOT)
+        .agg(f.sum(has_id.cast("bigint")).alias("kept"), f.sum((~has_id).cast("bigint")).alias("needed"))
+    )
+    with translated(f"building {plan.table.name}"):
+        found = counted.collect()
+    return IdCounts(
+        kept={row[0]: row[1] for row in found if row[1]}, needed={row[0]: row[2] for row in found if row[2]}
+    )
+
+
+def id_position(plan: BuildPlan) -> int:
+    """Of the auto-increment column among the numbered columns of merged rows."""
+    if plan.schema.auto_increment is None:
+        raise ValueError("the table gives no ids")
+    return len(plan.schema.key_columns) + stored_columns(plan.schema).index(plan.schema.auto_increment)
+
+
+def table_claims(plan: BuildPlan) -> TableClaims:
+    if plan.schema.auto_increment is None:
+        raise ValueError("the table gives no ids")
+    return TableClaims(plan.table.storage, id_limit(plan.schema.auto_increment))
+
+
+def claim_ids(counts: IdCounts, plan: BuildPlan, epoch: int) -> IdRange | None:
+    """The ids of the build, durably its own; None where none is needed. InvalidRequest when the column has no more."""
+    if not counts.total_needed:
+        return None
+    claim = table_claims(plan).claim(counts.total_needed, owner=plan.owner, epoch=epoch, purpose="build")
+    return claim.ids
+
+
+def id_ranges(counts: IdCounts, ids: IdRange | None) -> IdRanges:
+    """The ids cut into one range a slot, in order of the slots."""
+    if ids is None:
+        return IdRanges({})
+    slots = sorted(counts.needed)
+    ends = list(accumulate(counts.needed[slot] for slot in slots))
+    firsts = [ids.first, *(ids.first + end for end in ends[:-1])]
+    return IdRanges(
+        {slot: IdRange(first, first + counts.needed[slot] - 1) for slot, first in zip(slots, firsts, strict=True)}
+    )
+
+
+def check_ids(reports: Sequence[BucketReport], counts: IdCounts, claims: TableClaims) -> None:
+    """The gate for ids, on the driver: as many rows kept and got an id as were counted, and every id was claimed.
+
+    That no two rows of a slot have one id was checked where the slot was written.
+    """
+    kept, minted = sum(report.ids_kept for report in reports), sum(report.ids_minted for report in reports)
+    if (kept, minted) != (counts.total_kept, counts.total_needed):
+        raise CorruptData(
+            f"{kept:,} rows kept their id and {minted:,} got one; counted were {counts.total_kept:,} and "
+            f"{counts.total_needed:,}",
+            hint="nothing was committed; does the input have the same rows each time that Spark reads it?",
+        )
+    newest = claims.newest()
+    last = newest.ids.last if newest else 0
+    for report in reports:
+        if report.last_id > last:
+            raise CorruptData(
+                f"a row has id {report.last_id:,}, but ids are claimed up to {last:,}",
+                place=report.path,
+                hint="nothing was committed; run: stelae verify",
+            )

@@ -1,0 +1,94 @@
+"""One row a key, chosen among records, for tables that give their keys ids: the engines deduplicate, first-row and
+versioned.
+
+    records of a task, sorted by slot, key columns, merge order
+      → the last record of each key, with the id of whichever of them has one: that of the stored row
+
+The writer does the same on its way to the file. Here it is a step of its own, because how many rows need an id has to
+be known before the first of them is written. What comes out is what builder/merge.py gives for the other engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from builder.base import as_arrow_has_it
+from builder.changes import HIDDEN
+from builder.merge import FORGOTTEN, RECORDS
+from builder.plan import SLOT, BuildPlan
+from builder.writer import KeyComparison, only_sequence
+from stelae.merging import merge_rules, stored_columns
+from stelae.schema import TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def winners(records: DataFrame, plan: BuildPlan) -> DataFrame:
+    """`records` has the writer's columns: slot, key columns, stored columns, hidden; all records of a key in a row."""
+    columns = [*plan.schema.key_columns, *stored_columns(plan.schema)]
+    types = [f"_{position} {as_arrow_has_it(column.type).spark()}" for position, column in enumerate(columns)]
+    ddl = ", ".join([f"{SLOT} INT", *types, f"{HIDDEN} BOOLEAN", f"{RECORDS} BIGINT", f"{FORGOTTEN} BOOLEAN"])
+    return records.mapInArrow(_Winners(plan.schema), ddl)
+
+
+@dataclass(frozen=True)
+class _Winners:
+    """Runs on executors, once a task. Pickled with the task."""
+
+    schema: TableSchema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        same_key = KeyComparison(self.schema)
+        carry: pa.RecordBatch | None = None
+        carried_records, carried_id = 0, 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            whole = batch if carry is None else pa.concat_batches([carry, batch])
+            weights = np.ones(whole.num_rows, dtype=np.int64)
+            ids = self._ids(whole)
+            if carry is not None:
+                weights[0], ids[0] = carried_records, max(carried_id, int(ids[0]))
+            last_of_key = same_key.last_of_key(whole)
+            starts = np.concatenate([[0], np.flatnonzero(last_of_key) + 1])
+            records, ids = np.add.reduceat(weights, starts), np.maximum.reduceat(ids, starts)
+            # The last key may go on in the next batch: its last record waits there.
+            if len(starts) > 1:
+                chosen = whole.slice(0, whole.num_rows - 1).filter(pa.array(last_of_key))
+                yield self._rows(chosen, records[:-1], ids[:-1])
+            carry, carried_records, carried_id = whole.slice(whole.num_rows - 1), int(records[-1]), int(ids[-1])
+        if carry is not None:
+            yield self._rows(carry, np.array([carried_records]), np.array([carried_id]))
+
+    def _ids(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Ids by row, 0 where there is none. A copy."""
+        import pyarrow.compute as pc
+
+        ids: np.ndarray = pc.fill_null(batch.column(self._at_id), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return ids
+
+    def _rows(self, chosen: pa.RecordBatch, records: np.ndarray, ids: np.ndarray) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        columns = chosen.columns
+        hidden = columns[-1].to_numpy(zero_copy_only=False)
+        columns[self._at_id] = pa.array(ids, columns[self._at_id].type, mask=(ids == 0) | hidden)
+        if hidden.any():
+            first = 1 + len(self.schema.key_columns)
+            columns[first:-1] = only_sequence(self.schema, columns[first:-1], hidden)
+        forgotten = hidden & (not merge_rules(self.schema).keeps_tombstones)
+        columns += [pa.array(records, pa.int64()), pa.array(forgotten, pa.bool_())]
+        return pa.RecordBatch.from_arrays(columns, names=[*chosen.schema.names, RECORDS, FORGOTTEN])
+
+    @property
+    def _at_id(self) -> int:
+        """Position of the auto-increment column."""
+        return 1 + len(self.schema.key_columns) + stored_columns(self.schema).index(self.schema.auto_increment)
