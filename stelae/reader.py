@@ -2,11 +2,19 @@
 
     TableReader       one schema: keys from JSON or text, shapes of answers       (no snapshot, no files)
     SnapshotReader    one snapshot of it, with its tablets open                   lookup, lookup_many, prefix_lookup
+    OverlaidTablet    a bucket with the online rows above it: reads like its tablet
     PrefixScan        a page of a prefix lookup in the making
 
 Answers are JSON-ready (`stelae/values.py` says how each type looks). The path of a single key is
 `key values → partition → bucket → key bytes → get → row bytes → JSON`, about four microseconds; what can be prepared
 per table or per selection of columns is prepared once.
+
+Online rows are those that were written since the snapshot. Of one key counts, in this order: the snapshot's row if it
+is visible, the online row, the hidden row. They are kept by place:
+
+    place    | slot u32, big-endian | key bytes |        slot: the number of a bucket within the reader
+
+A reader without online rows knows nothing of all that: what it asks are the tablets themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import orjson
 
@@ -25,9 +33,10 @@ from stelae.buckets import BucketFunction
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.keys import KeyCodec, prefix_end
 from stelae.manifest import Snapshot
-from stelae.rows import RowReader
+from stelae.paths import PartitionValue
+from stelae.rows import FLAGS_AT, HIDDEN, RowReader
 from stelae.schema import TableSchema
-from stelae.sst import Tablet
+from stelae.sst import OnlineRows, Tablet
 from stelae.values import ValueCodec, as_is, value_codec
 
 Key = tuple[Any, ...]
@@ -235,19 +244,137 @@ class PartitionTablets:
     tablets: tuple[Tablet | None, ...]
 
 
+Get: TypeAlias = Callable[[bytes], bytes | None]
+
+
+class OverlaidTablet:
+    """A bucket with online rows above it; reads like its tablet."""
+
+    get: Get
+    """The row of one key."""
+
+    def __init__(self, tablet: Tablet | None, online: OnlineRows, prefix: bytes) -> None:
+        """`prefix` is what the places of this bucket begin with."""
+        self.directory = tablet.directory if tablet else online.directory
+        self._tablet = tablet
+        self._online = online
+        self._prefix = prefix
+        self.get = self._getter()
+
+    def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows of many keys, aligned with them."""
+        rows: list[bytes | None] = self._tablet.multi_get(keys) if self._tablet else [None] * len(keys)
+        absent = [index for index, row in enumerate(rows) if row is None or row[FLAGS] == HIDDEN_FLAGS]
+        if absent:
+            prefix = self._prefix
+            found = self._online.multi_get([prefix + keys[index] for index in absent])
+            for index, row in zip(absent, found, strict=True):
+                if row is not None:
+                    rows[index] = row
+        return rows
+
+    def scan(self, lower: bytes = b"", upper: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and rows with `lower <= key < upper` in key order."""
+        prefix, cut = self._prefix, len(self._prefix)
+        end = prefix_end(prefix) if upper is None else prefix + upper
+        online = ((place[cut:], row) for place, row in self._online.scan(prefix + lower, end))
+        above = next(online, None)
+        for key, row in self._tablet.scan(lower, upper) if self._tablet else ():
+            while above and above[0] < key:
+                yield above
+                above = next(online, None)
+            if above and above[0] == key:
+                yield above if row[FLAGS] == HIDDEN_FLAGS else (key, row)
+                above = next(online, None)
+            else:
+                yield key, row
+        if above:
+            yield above
+            yield from online
+
+    def _getter(self) -> Get:
+        # The snapshot first: it has most of the keys that are asked for.
+        get, prefix = cast("Get", self._online.get), self._prefix
+        if self._tablet is None:
+            return lambda key: get(prefix + key)
+        get_stored = cast("Get", self._tablet.get)
+
+        def get_overlaid(key: bytes) -> bytes | None:
+            row = get_stored(key)
+            if row is None:
+                return get(prefix + key)
+            if row[FLAGS] == HIDDEN_FLAGS:
+                return get(prefix + key) or row
+            return row
+
+        return get_overlaid
+
+
+SLOT_BYTES = 4
+FLAGS, HIDDEN_FLAGS = slice(FLAGS_AT, FLAGS_AT + 1), bytes([HIDDEN])
+"""Where a stored row says that it is hidden, and how. Row bytes that are cut are left to the decoders."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaidPartition:
+    """PartitionTablets with online rows above them."""
+
+    folder: str
+    values: Key
+    bucket_count: int
+    tablets: tuple[OverlaidTablet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What is in one slot."""
+
+    tablet: Tablet | None
+    partition: tuple[PartitionValue, ...]
+    """As in the manifest."""
+    bucket: int
+
+
+AnyPartition = PartitionTablets | OverlaidPartition
+
+
 class SnapshotReader:
-    """One snapshot, open. Immutable: a newer snapshot is another reader."""
+    """One snapshot, open. Immutable but for the online rows: a newer snapshot is another reader."""
 
     find: Callable[[Key], bytes | None]
     """The stored row of one key; None when there is none. Valid as long as the reader is."""
 
-    def __init__(self, table: TableReader, snapshot: Snapshot, partitions: Sequence[PartitionTablets]) -> None:
+    locate: Callable[[Key], bytes | None]
+    """The place of one key, whether there is a row or not; None when there is no such partition."""
+
+    def __init__(
+        self,
+        table: TableReader,
+        snapshot: Snapshot,
+        partitions: Sequence[PartitionTablets],
+        online: OnlineRows | None = None,
+    ) -> None:
         self.table = table
         self.snapshot = snapshot
         self.id = snapshot.id
+        self.log_offset = snapshot.log_offset
+        """Records of the table's log below this offset are in the snapshot."""
         self.partitions = {partition.values: partition for partition in partitions}
-        self._single = partitions[0] if not table.schema.partition_keys and partitions else None
+        self.online = online
+        self.slots = _numbered(partitions)
+        """By the values of the partition: the slots of its buckets."""
+        asked: Sequence[AnyPartition] = partitions
+        if online is not None:
+            asked = [_overlay(partition, online, self.slots[partition.values]) for partition in partitions]
+        self._buckets = _buckets(snapshot, partitions)
+        self._asked = {partition.values: partition for partition in asked}
+        self._single = asked[0] if not table.schema.partition_keys and asked else None
         self.find = self._finder()
+        self.locate = self._locator()
+
+    def with_online(self, online: OnlineRows | None) -> SnapshotReader:
+        """A reader of the same tablets with these online rows, or without."""
+        return SnapshotReader(self.table, self.snapshot, list(self.partitions.values()), online)
 
     def lookup(self, key: Key, shape: Shape) -> JsonRow | None:
         """The row of one key; None when there is none."""
@@ -288,6 +415,53 @@ class SnapshotReader:
             raise InvalidRequest(f"limit must be at least 1, not {limit}", place="limit")
         return PrefixScan(self._stored_rows(prefix, page_token), self.table, shape, limit)
 
+    def locate_many(self, keys: Sequence[Key]) -> list[bytes | None]:
+        """The places of many keys, aligned with them."""
+        return list(map(self.locate, keys))
+
+    def rows_at(self, places: Sequence[bytes]) -> list[bytes | None]:
+        """Row bytes of the visible rows at these places, aligned with them; None where there is none.
+
+        One native multi-get a bucket, and one of the online rows.
+        """
+        rows = self.snapshot_rows_at(places)
+        if self.online is None:
+            return rows
+        absent = [index for index, row in enumerate(rows) if row is None]
+        if absent:
+            online = self.online
+            try:
+                found = online.multi_get([places[index] for index in absent])
+            except Exception as exc:
+                raise _read_error(exc, online) from exc
+            for index, row in zip(absent, found, strict=True):
+                rows[index] = row
+        return rows
+
+    def snapshot_rows_at(self, places: Sequence[bytes]) -> list[bytes | None]:
+        """The same of the snapshot alone."""
+        rows: list[bytes | None] = [None] * len(places)
+        groups: dict[bytes, list[int]] = {}
+        for index, place in enumerate(places):
+            groups.setdefault(place[:SLOT_BYTES], []).append(index)
+        for prefix, indexes in groups.items():
+            tablet = self._buckets[int.from_bytes(prefix, "big")].tablet
+            if tablet is None:
+                continue
+            try:
+                found = tablet.multi_get([places[index][SLOT_BYTES:] for index in indexes])
+            except Exception as exc:
+                raise _read_error(exc, tablet) from exc
+            for index, row in zip(indexes, found, strict=True):
+                if row is not None and row[FLAGS] != HIDDEN_FLAGS:
+                    rows[index] = row
+        return rows
+
+    def log_place(self, place: bytes) -> tuple[tuple[PartitionValue, ...], int, bytes]:
+        """What the log says instead of a place: partition values as in the manifest, bucket, key bytes."""
+        found = self._buckets[int.from_bytes(place[:SLOT_BYTES], "big")]
+        return found.partition, found.bucket, place[SLOT_BYTES:]
+
     def _stored_rows(self, prefix: Mapping[str, Any], page_token: str | None) -> Iterator[StoredRow]:
         """Stored rows of the prefix after the token, hidden ones too."""
         table = self.table
@@ -312,7 +486,7 @@ class SnapshotReader:
         partition_of, key_of, bucketed_of = table.partition_of, table.key_of, table.bucketed_of
         partitions = {
             values: (tuple(tablet or _EMPTY for tablet in partition.tablets), partition.bucket_count)
-            for values, partition in self.partitions.items()
+            for values, partition in self._asked.items()
         }
         tablets, count = partitions.get((), ((_EMPTY,), 1))
 
@@ -339,12 +513,30 @@ class SnapshotReader:
         whole = not table.schema.partition_keys and key_of is _whole and bucketed_of is _whole
         return find_by_whole_key if whole else find
 
-    def _by_tablet(self, keys: Sequence[Key]) -> Iterator[tuple[Tablet, list[int], list[bytes]]]:
+    def _locator(self) -> Callable[[Key], bytes | None]:
         table = self.table
-        groups: dict[int, tuple[Tablet, list[int], list[bytes]]] = {}
+        encode, hash_of = table.keys.encode, table.buckets.hash
+        partition_of, key_of, bucketed_of = table.partition_of, table.key_of, table.bucketed_of
+        partitions = {values: tuple(map(slot_prefix, slots)) for values, slots in self.slots.items()}
+        single = partitions.get((), ()) if not table.schema.partition_keys else ()
+
+        def locate(key: Key) -> bytes | None:
+            prefixes = partitions.get(partition_of(key))
+            if prefixes is None:
+                return None
+            return prefixes[hash_of(bucketed_of(key)) % len(prefixes)] + encode(key_of(key))
+
+        if not single or not (key_of is _whole and bucketed_of is _whole):
+            return locate
+        count = len(single)
+        return lambda key: single[hash_of(key) % count] + encode(key)
+
+    def _by_tablet(self, keys: Sequence[Key]) -> Iterator[tuple[Tablet | OverlaidTablet, list[int], list[bytes]]]:
+        table = self.table
+        groups: dict[int, tuple[Tablet | OverlaidTablet, list[int], list[bytes]]] = {}
         encode, key_of, bucket, bucketed_of = table.keys.encode, table.key_of, table.buckets.bucket, table.bucketed_of
         for index, key in enumerate(keys):
-            partition = self._single or self.partitions.get(table.partition_of(key))
+            partition = self._single or self._asked.get(table.partition_of(key))
             if partition is None:
                 continue
             tablet = partition.tablets[bucket(bucketed_of(key), partition.bucket_count)]
@@ -357,16 +549,16 @@ class SnapshotReader:
             group[2].append(encode(key_of(key)))
         return iter(groups.values())
 
-    def _matching(self, prefix: Mapping[str, Any]) -> list[PartitionTablets]:
+    def _matching(self, prefix: Mapping[str, Any]) -> list[AnyPartition]:
         """Partitions that the prefix allows, in the order of their folders."""
         names = self.table.schema.partition_keys
         if all(name in prefix for name in names):
-            found = self.partitions.get(tuple(prefix[name] for name in names))
+            found = self._asked.get(tuple(prefix[name] for name in names))
             return [found] if found else []
         return sorted(
             (
                 partition
-                for partition in self.partitions.values()
+                for partition in self._asked.values()
                 # Tuples: unlike ==, they take the one NaN of the codecs for equal to itself.
                 if partition.values == tuple(map(prefix.get, names, partition.values))
             ),
@@ -374,19 +566,19 @@ class SnapshotReader:
         )
 
     def _scan(
-        self, partition: PartitionTablets, prefix: Mapping[str, Any], lower: bytes, upper: bytes | None
+        self, partition: AnyPartition, prefix: Mapping[str, Any], lower: bytes, upper: bytes | None
     ) -> Iterator[tuple[bytes, bytes]]:
         columns = self.table.schema.bucket_columns
         if all(column.name in prefix for column in columns):
             bucket = self.table.buckets.bucket([prefix[c.name] for c in columns], partition.bucket_count)
-            tablets = [partition.tablets[bucket]]
+            tablets: Sequence[Tablet | OverlaidTablet | None] = [partition.tablets[bucket]]
         else:
-            tablets = list(partition.tablets)
+            tablets = partition.tablets
         scans = [tablet.scan(lower, upper) for tablet in tablets if tablet is not None]
         return scans[0] if len(scans) == 1 else heapq.merge(*scans)
 
 
-StoredRow = tuple[PartitionTablets, bytes, bytes]
+StoredRow = tuple[AnyPartition, bytes, bytes]
 """Partition, key bytes, row bytes."""
 
 
@@ -433,6 +625,42 @@ def check_batch_size(count: int, most: int, what: str, option: str) -> None:
         )
 
 
+def slot_prefix(slot: int) -> bytes:
+    """What the places of a slot begin with."""
+    return slot.to_bytes(SLOT_BYTES, "big")
+
+
+def _numbered(partitions: Sequence[PartitionTablets]) -> dict[Key, range]:
+    slots = {}
+    end = 0
+    for partition in partitions:
+        first, end = end, end + partition.bucket_count
+        slots[partition.values] = range(first, end)
+    return slots
+
+
+def _buckets(snapshot: Snapshot, partitions: Sequence[PartitionTablets]) -> list[Bucket]:
+    """All buckets, by slot."""
+    values = {partition.folder: partition.values for partition in snapshot.partitions}
+    return [
+        Bucket(tablet, values[partition.folder], bucket)
+        for partition in partitions
+        for bucket, tablet in enumerate(partition.tablets)
+    ]
+
+
+def _overlay(partition: PartitionTablets, online: OnlineRows, slots: Sequence[int]) -> OverlaidPartition:
+    return OverlaidPartition(
+        partition.folder,
+        partition.values,
+        partition.bucket_count,
+        tuple(
+            OverlaidTablet(tablet, online, slot_prefix(slot))
+            for tablet, slot in zip(partition.tablets, slots, strict=True)
+        ),
+    )
+
+
 def _picker(positions: Sequence[int], key_length: int) -> Callable[[Key], Key]:
     """A function that takes these positions out of a key; the key itself where they are all of it, in order."""
     wanted = tuple(positions)
@@ -457,7 +685,7 @@ class _EmptyTablet:
 _EMPTY = _EmptyTablet()
 
 
-def _read_error(exc: Exception, tablet: Tablet | _EmptyTablet) -> Exception:
+def _read_error(exc: Exception, tablet: Tablet | OverlaidTablet | OnlineRows | _EmptyTablet) -> Exception:
     """RocksDB verifies the checksum of each block that it reads: a disk may go bad long after a file was loaded."""
     if isinstance(exc, StelaeError) or not str(exc).startswith("Corruption"):
         return exc

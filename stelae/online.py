@@ -1,0 +1,120 @@
+"""Replaying the log onto a reader: rows that were inserted since its snapshot become its online rows.
+
+    records ──► some thousand keys ──► the bucket of each ──► those that the snapshot does not show ──► OnlineRows
+
+A record names the bucket that it is of, but not of how many: a build may have chosen another count since. So the bucket
+is computed again, from the key. numpy and native calls do it all, for many keys at a time, whether a record has one key
+or ten thousand.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from threading import Event
+
+import numpy as np
+import pyarrow as pa
+
+from stelae.errors import CorruptData, InvalidRequest, Unavailable
+from stelae.log import Entry
+from stelae.log_records import Inserted
+from stelae.paths import PartitionValue
+from stelae.reader import SLOT_BYTES, SnapshotReader
+from stelae.sst import OnlineRows
+from stelae.values import value_codec
+
+CHUNK_KEYS = 8192
+"""Keys to gather before they are put. Enough for numpy to pay off, and few enough for `put_many`, which holds the GIL,
+to take some milliseconds.
+"""
+NO_SLOTS = range(0)
+
+
+def replay(reader: SnapshotReader, entries: Iterable[Entry], *, stop: Event | None = None) -> int:
+    """Put the rows of these records into the reader's online rows. Returns how many were put.
+
+    Left out are rows whose key the snapshot shows, and rows of partitions that it does not have. Of equal keys the last
+    counts. A record is put as a whole. CorruptData for a record that the table's definition can't read, Unavailable
+    soon after `stop` was set; then some have been put.
+    """
+    if reader.online is None:
+        raise InvalidRequest("the reader has no online rows")
+    gathered = _Gathered(reader, reader.online)
+    schemas = reader.table.rows.schemas
+    slots: dict[tuple[PartitionValue, ...], range] = {}
+    for entry in entries:
+        if stop is not None and stop.is_set():
+            raise Unavailable("replaying the log was given up")
+        record = entry.record
+        if not isinstance(record, Inserted):
+            continue
+        if record.schema_id not in schemas:
+            known = ", ".join(map(str, sorted(schemas)))
+            raise CorruptData(
+                f"record {entry.offset} of the log has schema id {record.schema_id}, which is not known",
+                hint=f"schemas of this table: {known}; a newer one may have to be loaded",
+            )
+        if record.partition not in slots:
+            slots[record.partition] = _slots(reader, record.partition, entry.offset)
+        gathered.add(record, slots[record.partition])
+    gathered.put()
+    return gathered.rows_put
+
+
+class _Gathered:
+    """Rows in the order of the log, and of each record how many it has and the slots of its partition."""
+
+    def __init__(self, reader: SnapshotReader, online: OnlineRows) -> None:
+        self.rows_put = 0
+        self._reader = reader
+        self._online = online
+        self._clear()
+
+    def add(self, record: Inserted, slots: range) -> None:
+        if slots:
+            self._keys += record.keys
+            self._rows += record.rows
+            self._counts.append(len(record.keys))
+            self._slots.append(slots)
+            if len(self._keys) >= CHUNK_KEYS:
+                self.put()
+
+    def put(self) -> None:
+        places, rows = self._places(), self._rows
+        shown = self._reader.snapshot_rows_at(places)
+        if shown.count(None) < len(shown):
+            absent = [index for index, row in enumerate(shown) if row is None]
+            places, rows = [places[index] for index in absent], [rows[index] for index in absent]
+        self._online.put_many(places, rows)
+        self.rows_put += len(rows)
+        self._clear()
+
+    def _places(self) -> list[bytes]:
+        slots = np.repeat([slots.start for slots in self._slots], self._counts).astype(np.int64)
+        if any(len(slots) > 1 for slots in self._slots):
+            table = self._reader.table
+            arrays = table.keys.decode_batch(pa.array(self._keys, pa.binary()))
+            by_name = {column.name: array for column, array in zip(table.schema.key_columns, arrays, strict=True)}
+            hashes = table.buckets.hash_batch([by_name[column.name] for column in table.schema.bucket_columns])
+            slots += np.mod(hashes, np.repeat([len(slots) for slots in self._slots], self._counts))
+        prefixes = slots.astype(f">u{SLOT_BYTES}").view(f"V{SLOT_BYTES}").tolist()
+        return list(map(operator.add, prefixes, self._keys))
+
+    def _clear(self) -> None:
+        self._keys: list[bytes] = []
+        self._rows: list[bytes] = []
+        self._counts: list[int] = []
+        self._slots: list[range] = []
+
+
+def _slots(reader: SnapshotReader, partition: tuple[PartitionValue, ...], offset: int) -> range:
+    """The slots of a record's partition; none if the snapshot lacks it."""
+    try:
+        values = tuple(
+            value_codec(column).from_json(value, column.name)
+            for column, value in zip(reader.table.schema.partition_columns, partition, strict=True)
+        )
+    except (InvalidRequest, ValueError) as exc:
+        raise CorruptData(f"record {offset} of the log is of no partition that the table can have: {exc}") from exc
+    return reader.slots.get(values, NO_SLOTS)
