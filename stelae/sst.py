@@ -152,7 +152,13 @@ class Tablet:
         options.set_keep_log_file_num(1)
         options.set_stats_dump_period_sec(0)
         try:
-            db = rocksdict.Rdict(str(directory), options, access_type=rocksdict.AccessType.read_only())
+            db = rocksdict.Rdict(
+                str(directory),
+                options,
+                # Of a database that is there, families get RocksDB's defaults, with no filter, if none are given here.
+                column_families={"default": options},
+                access_type=rocksdict.AccessType.read_only(),
+            )
         except Exception as exc:
             shutil.rmtree(directory, ignore_errors=True)
             raise _translate(exc, directory) from exc

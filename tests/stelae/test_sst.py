@@ -15,7 +15,7 @@ import pytest
 
 from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
-from stelae.sst import BlockCache, SstInfo, SstWriter, Tablet
+from stelae.sst import BLOCK_BYTES, BLOOM_BITS_PER_KEY, BlockCache, SstInfo, SstWriter, Tablet
 from tests.files import read_file
 
 
@@ -67,6 +67,21 @@ def test_a_tablet_answers_like_a_dict(tmp_path: Path) -> None:
     lower, upper = ordered[100], ordered[200]
     assert [key for key, _ in tablet.scan(lower, upper)] == ordered[100:200]
     assert dict(tablet.scan()) == rows
+
+
+def test_a_tablet_has_its_filter_and_the_cache(tmp_path: Path) -> None:
+    """rocksdict opens what is there with RocksDB's defaults, unless it is told otherwise: slow, but never wrong."""
+    rows = {f"{i:09}".encode(): b"x" * 50 for i in range(20_000)}
+    write_file(tmp_path / "a.sst", rows)
+    cache = BlockCache(8 << 20)
+    tablet = Tablet.open(tmp_path / "db", [tmp_path / "a.sst"], cache)
+    filter_bytes = len(rows) * BLOOM_BITS_PER_KEY / 8
+    assert int(tablet._db.property_value("rocksdb.estimate-table-readers-mem") or 0) > filter_bytes
+    before = cache.usage_bytes()
+    tablet.multi_get([key + b"absent" for key in list(rows)[:400]])
+    assert cache.usage_bytes() - before < 20 * BLOCK_BYTES  # 1 in 100 reads a block
+    tablet.multi_get(list(rows))
+    assert cache.usage_bytes() - before > 200 * BLOCK_BYTES
 
 
 def test_the_newer_run_wins_and_no_file_changes(tmp_path: Path) -> None:
