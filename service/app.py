@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -33,20 +36,24 @@ from service.asgi import (
 )
 from service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
 from service.endpoints import Lookup, PrefixLookup
+from service.inserts import InsertIfNotExists
 from service.metrics import Metrics, ServerCounts
 from service.openapi import openapi_page
 from service.options import ServerOptions
 from service.tables import ServedTable, State, unknown_table
 from service.tablet_folder import TabletFolder
 from service.watcher import Watcher
+from service.writing import Identity, TableWriter
 from stelae.errors import InvalidRequest, NotFound, StelaeError
 from stelae.names import DEFAULT_DATABASE
 from stelae.sst import BlockCache
 from stelae.warehouse import Warehouse
-from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, lookup_path, prefix_lookup_path
+from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")
 
+OWNER_THREADS = 4
+"""Takeovers, claims and replays of all tables that wait for storage at a time."""
 METRICS_CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -67,6 +74,8 @@ class TabletServer:
         self.counts = ServerCounts()
         self.cache = BlockCache(options.block_cache_bytes)
         self.metrics = Metrics(self.tables, self.counts, self.cache, wall_clock)
+        self.port = options.port
+        """That is listened on, where the option leaves the choice to the system."""
         self.draining = False
         """Set when the server is about to stop: `/readyz` says 503 from then on."""
         self.started: tuple[str, ...] | None = None
@@ -90,6 +99,22 @@ class TabletServer:
     async def running(self) -> AsyncIterator[Watcher]:
         """Load and serve what the warehouse has, as long as the context is open."""
         folder = TabletFolder.beside(self.warehouse.storage, self.options.data_folder)
+        threads = ThreadPoolExecutor(OWNER_THREADS, "stelae-own")
+
+        def add(table: ServedTable) -> None:
+            table.writer = TableWriter(
+                table,
+                self.identity,
+                folder.path,
+                self.cache,
+                threads,
+                allowed=self.options.online_writes,
+                force=self.options.take_over,
+                poll_interval_s=self.options.poll_interval_s,
+                clock=self._clock,
+            )
+            self._add_routes(table, watcher)
+
         watcher = Watcher(
             self.warehouse,
             self.tables,
@@ -97,7 +122,7 @@ class TabletServer:
             folder,
             self.cache,
             self.counts,
-            on_table=self._add_routes,
+            on_table=add,
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
@@ -109,7 +134,9 @@ class TabletServer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._hot.clear()
+            await asyncio.gather(*(table.writer.close() for table in self.tables.values() if table.writer))
             await watcher.stop()
+            threads.shutdown(wait=False)
             folder.close()
 
     @property
@@ -129,11 +156,23 @@ class TabletServer:
             raise unknown_table(name, self.tables)
         return table
 
-    def _add_routes(self, table: ServedTable) -> None:
+    def identity(self) -> Identity:
+        """How this server is known as an owner of tables."""
+        options = self.options
+        host = socket.gethostname() if options.host in ("", "0.0.0.0", "::") else options.host  # noqa: S104
+        where = f"[{host}]" if ":" in host else host
+        return Identity(
+            options.name or f"{socket.gethostname()}:{self.port}",
+            options.advertise_url.rstrip("/") or f"http://{where}:{self.port}",
+        )
+
+    def _add_routes(self, table: ServedTable, watcher: Watcher) -> None:
         database, _, bare = table.name.partition(".")
         for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
             self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts).answer
             self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts).answer
+            reload = partial(watcher.reload, table)
+            self._hot[insert_path(name)] = InsertIfNotExists(table, self.options, self.counts, reload).answer
 
     async def _await_start(self, watcher: Watcher) -> None:
         await watcher.looked.wait()

@@ -51,6 +51,15 @@ def serve(
     kept_snapshots: Annotated[
         int, typer.Option("--kept-snapshots", metavar="N", help=describe("kept_snapshots"))
     ] = DEFAULTS.kept_snapshots,
+    online_writes: Annotated[
+        bool, typer.Option("--online-writes/--no-online-writes", help=describe("online_writes"))
+    ] = DEFAULTS.online_writes,
+    take_over: Annotated[bool, typer.Option("--take-over", help=describe("take_over"))] = DEFAULTS.take_over,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help=describe("name"))] = DEFAULTS.name,
+    advertise_url: Annotated[
+        str, typer.Option("--advertise-url", metavar="URL", help=describe("advertise_url"))
+    ] = DEFAULTS.advertise_url,
+    hot_rows: Annotated[int, typer.Option("--hot-rows", metavar="N", help=describe("hot_rows"))] = DEFAULTS.hot_rows,
     drain: Annotated[float, typer.Option("--drain", metavar="SECONDS", help=describe("drain_s"))] = DEFAULTS.drain_s,
     shutdown_grace: Annotated[
         float, typer.Option("--shutdown-grace", metavar="SECONDS", help=describe("shutdown_grace_s"))
@@ -74,6 +83,11 @@ def serve(
         load_threads=load_threads,
         separate_loads=separate_loads,
         kept_snapshots=kept_snapshots,
+        online_writes=online_writes,
+        take_over=take_over,
+        name=name,
+        advertise_url=advertise_url,
+        hot_rows=hot_rows,
         drain_s=drain,
         shutdown_grace_s=shutdown_grace,
     )

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from service.tables import ServedTable, State
+from service.writing import TableWriter, WriteState
 from stelae.errors import StelaeError
 from stelae.manifest import PartitionFiles, Snapshot
 from stelae.schema import TableSchema
@@ -89,7 +90,7 @@ class SnapshotDescription(BaseModel):
     id: int
     schema_id: int = Field(description="The definition that it was built with.")
     build_id: str
-    kind: str = Field(description="merge, overwrite or rollback")
+    kind: str = Field(description="merge, overwrite, rollback or fence")
     created: str = Field(
         description="When it was built, by the builder's clock.", examples=["2026-11-20T12:34:56.789Z"]
     )
@@ -100,8 +101,23 @@ class SnapshotDescription(BaseModel):
     partitions: list[PartitionDescription] = Field(description=f"The first {MAX_PARTITIONS} of them, sorted by folder.")
 
 
+class WritesDescription(BaseModel):
+    """Online writes of a table, as far as this server has to do with them."""
+
+    state: WriteState = Field(
+    online_rows: int | None = Field(description="Rows that were inserted and are not in the served snapshot.")
+        "or something failed. REFUSED: this table, or this server, takes none."
+    )
+    epoch: int | None = Field(description="The epoch by which this server owns the table.")
+    online_rows: int | None = Field(description="Rows that were inserted online and are not in the served snapshot.")
+    log_offset: int | None = Field(description="Behind the last record of the log.")
+    error: Trouble | None = Field(description="Why inserts are not taken here.")
+
+
 class TableDescription(TableSummary):
     """Everything about one table."""
+
+    writes: WritesDescription | None = Field(description="Online writes.")
 
     kept_snapshots: list[int] = Field(description="Replaced snapshots that can still be pinned, newest first.")
     served: SnapshotDescription | None = Field(description="The snapshot that is served.")
@@ -151,6 +167,7 @@ def describe_table(table: ServedTable) -> TableDescription:
     return TableDescription(
         **_summary(table),
         kept_snapshots=serving.open_ids[1:] if serving else [],
+        writes=None if table.writer is None else _writes(table.writer),
         served=None if serving is None else _snapshot(serving.reader.snapshot, serving.reader.table.schema),
     )
 
@@ -168,6 +185,18 @@ def _summary(table: ServedTable) -> dict[str, Any]:
         "error": _trouble(table.error),
         "schema": None if schema is None else _schema(schema),
     }
+
+
+def _writes(writer: TableWriter) -> WritesDescription:
+    owner = writer.owner
+    online = None if owner is None else owner.reader.online
+    return WritesDescription(
+        state=writer.state,
+        epoch=None if owner is None else owner.takeover.epoch.number,
+        online_rows=None if online is None else len(online),
+        log_offset=None if owner is None else owner.applied,
+        error=None if owner is not None else _trouble(writer.refusal() or writer.error),
+    )
 
 
 def _served_id(table: ServedTable) -> int | None:

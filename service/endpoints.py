@@ -78,7 +78,7 @@ class Endpoint(ABC):
         started = perf_counter()
         self.counts.in_flight += 1
         try:
-            self.open_snapshot(scope)  # a request that can't be answered needs no body
+            await self.prepare(scope)
             body = parse_json_object(scope, await read_body(scope, receive, self.options.max_body_bytes), self.members)
             opened = self.open_snapshot(scope)  # the one that is current now: a body may take long to come
             parts = await self.parts(opened, body)
@@ -89,6 +89,10 @@ class Endpoint(ABC):
             counts.answered(perf_counter() - started)
         finally:
             self.counts.in_flight -= 1
+
+    async def prepare(self, scope: Scope) -> None:
+        """A request that can't be answered needs no body."""
+        self.open_snapshot(scope)
 
     @abstractmethod
     async def parts(self, opened: OpenSnapshot, body: dict[str, Any]) -> list[bytes]:

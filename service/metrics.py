@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from stelae.sst import BlockCache
 
 LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP = "lookup", "batch-lookup", "prefix-lookup"
-OPERATIONS = (LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP)
+INSERT = "insert-if-not-exists"
+OPERATIONS = (LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP, INSERT)
 
 BOUNDS_S = (
     0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
@@ -67,6 +68,10 @@ class TableCounts:
         """Keys that batch lookups asked for; point lookups ask for one each."""
         self.missing = 0
         """Keys of both that were not there."""
+        self.inserted = 0
+        """Keys that were inserted."""
+        self.insert_found = 0
+        """Keys that were there when they were to be inserted."""
         self.loads = 0
         self.load_failures = 0
         self.load_seconds = 0.0
@@ -120,6 +125,7 @@ class Metrics(Collector):
         yield from self._requests()
         yield from self._loads()
         yield from self._snapshots()
+        yield from self._writes()
         yield from self._server()
 
     def _requests(self) -> Iterator[Metric]:
@@ -127,6 +133,9 @@ class Metrics(Collector):
             "stelae_requests", "Requests, by what became of them.", labels=["table", "operation", "outcome"]
         )
         keys = CounterMetricFamily("stelae_keys", "Keys that lookups asked for.", labels=["table", "result"])
+        inserts = CounterMetricFamily(
+            "stelae_insert_keys", "Keys that were to be inserted, by whether they were.", labels=["table", "result"]
+        )
         for name, table in self._tables.items():
             for operation, counts in table.counts.operations.items():
                 requests.add_metric([name, operation, OK], counts.ok)
@@ -134,10 +143,13 @@ class Metrics(Collector):
                     requests.add_metric([name, operation, outcome], number)
             keys.add_metric([name, "found"], table.counts.found)
             keys.add_metric([name, "missing"], table.counts.missing)
+            inserts.add_metric([name, "inserted"], table.counts.inserted)
+            inserts.add_metric([name, "found"], table.counts.insert_found)
         # Names of tables that are not served come from outside: as labels they would be without bound.
         requests.add_metric(["", "", "not-found"], self._counts.unknown_tables)
         yield requests
         yield keys
+        yield inserts
         durations = HistogramMetricFamily(
             "stelae_request_duration_seconds",
             "From the request's head to its last byte, of answers.",
@@ -201,6 +213,25 @@ class Metrics(Collector):
                 buckets.add_metric([name], sum(partition.bucket_count for partition in snapshot.partitions))
                 kept.add_metric([name], len(serving.kept))
         yield from (states, failing, served, newest, age, rows, size, buckets, kept)
+
+    def _writes(self) -> Iterator[Metric]:
+        def gauge(name: str, text: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(name, text, labels=["table"])
+
+        owned = gauge("stelae_owned", "1 while this server owns the table: online writes are taken.")
+        rows = gauge("stelae_online_rows", "Rows that were inserted online and are not in the served snapshot.")
+        end = gauge("stelae_log_end", "Offset behind the last record of the log that counts.")
+        covered = gauge("stelae_log_covered", "Records below it are in the served snapshot.")
+        flushes = CounterMetricFamily("stelae_log_flushes", "Flushes of the log.", labels=["table"])
+        for name, table in self._tables.items():
+            owner = table.writer.owner if table.writer is not None else None
+            owned.add_metric([name], owner is not None)
+            if owner is not None:
+                rows.add_metric([name], 0 if owner.reader.online is None else len(owner.reader.online))
+                end.add_metric([name], owner.applied)
+                covered.add_metric([name], owner.reader.log_offset)
+                flushes.add_metric([name], owner.commit.writer.flushes)
+        yield from (owned, rows, end, covered, flushes)
 
     def _server(self) -> Iterator[Metric]:
         def gauge(name: str, text: str, value: float) -> Metric:

@@ -41,6 +41,7 @@ FLAGS = {
     "poll_interval_s": "--poll-interval",
     "drain_s": "--drain",
     "separate_loads": "--separate-loads/--no-separate-loads",
+    "online_writes": "--online-writes/--no-online-writes",
     "shutdown_grace_s": "--shutdown-grace",
 }
 """Flags that are not the field's own name."""
@@ -116,6 +117,36 @@ class ServerOptions:
         "index and filter blocks of those that it does not share.",
         unit="snapshots a table",
     )
+    online_writes: bool = _option(
+        True,
+        "Whether this server takes online writes: insert-if-not-exists. It then owns the tables that are written to, "
+        "one server a table; others on the same warehouse serve reads of their snapshots. Off: it never owns a table.",
+        shown="on",
+    )
+    take_over: bool = _option(
+        False,
+        "At the start, take the tables that have online writes from another server that owns them and lives. That one "
+        "can acknowledge nothing from then on. Tables whose owner is gone are taken without being asked.",
+        shown="off",
+    )
+    name: str = _option(
+        "",
+        "What this server is called as the owner of tables. After a restart under the same name it goes on with the "
+        "ids it had claimed.",
+        shown="host name and port",
+    )
+    advertise_url: str = _option(
+        "",
+        "Where builds and clients reach this server, if not under the address that it listens on: behind a proxy, in a "
+        "container.",
+        shown="from --host and --port",
+    )
+    hot_rows: int = _option(
+        1_000_000,
+        "Rows that insert-if-not-exists keeps in memory as JSON, so that keys that are asked for again and again "
+        "cost next to nothing: about 250 bytes each.",
+        unit="rows a table",
+    )
     drain_s: float = _option(
         0.0,
         "How long requests are still taken after SIGTERM, while `/readyz` says 503 already. Behind a load balancer: "
@@ -145,6 +176,7 @@ _LEAST: dict[str, float] = {
     "max_parallel_loads": 1,
     "load_threads": 1,
     "kept_snapshots": 0,
+    "hot_rows": 0,
     "drain_s": 0,
     "shutdown_grace_s": 0,
 }

@@ -56,6 +56,7 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
     started = time.perf_counter()
     listening = _bind(options)
     app = create_app(options, warehouse)
+    app.port = listening.getsockname()[1]
     app.on_ready = lambda: _say_ready(app, listening, time.perf_counter() - started)
     gc.set_threshold(*GC_THRESHOLDS)
     with listening:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from service.metrics import TableCounts
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
@@ -24,6 +25,9 @@ from stelae.names import TableName
 from stelae.reader import SnapshotReader
 from stelae.schema import TableSchema
 from stelae.wire import SNAPSHOT_HEADER
+
+if TYPE_CHECKING:
+    from service.writing import TableWriter
 
 PIN = SNAPSHOT_HEADER.lower().encode()
 """The header as ASGI spells it."""
@@ -87,6 +91,8 @@ class ServedTable:
         """The newest definition; None when it can't be read, `error` then says why."""
         self.counts = TableCounts()
         self.serving: Serving | None = None
+        self.writer: TableWriter | None = None
+        """Takes online writes; None as long as nobody runs the table."""
         self.loading = False
         self.newest_id: int | None = None
         """The newest snapshot on storage, as far as known."""

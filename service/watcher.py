@@ -31,6 +31,7 @@ from service.metrics import ServerCounts
 from service.options import ServerOptions
 from service.tables import ServedTable
 from service.tablet_folder import TabletFolder
+from service.writing import Attachment
 from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
@@ -136,6 +137,7 @@ class Watcher:
         self._counts.polled_at = self._wall_clock()
         for look in looks:
             self._follow(look)
+        await asyncio.gather(*map(self._look_after_writes, self._tables.values()))
         if not any(isinstance(look.error, Unavailable) for look in looks):
             self.looked.set()
 
@@ -143,6 +145,16 @@ class Watcher:
         """Wait until no load is under way."""
         while self._loading:
             await asyncio.wait(list(self._loading.values()))
+
+    async def reload(self, table: ServedTable) -> None:
+        """Load a table from its beginning, and take it over on the way if that is wanted. Returns when that is done."""
+        running = self._loading.get(table.name)
+        if running is not None:
+            await asyncio.wait([running])  # it may have gone past that point
+        if table.name not in self._loading and table.name in self._opened:
+            self._start(table)
+        if table.name in self._loading:
+            await asyncio.wait([self._loading[table.name]])
 
     async def stop(self) -> None:
         """Give up what is under way and let go of everything that is open. Nothing may be answered afterwards."""
@@ -194,10 +206,20 @@ class Watcher:
             table.recovered()  # a definition that could not be read, of a table that was never built
         retry = table.error is not None and self._clock() >= table.retry_at
         if (look.newer or retry) and name not in self._loading:
-            table.loading = True
-            # At the start nobody waits for an answer yet: then the shorter way.
-            apart = self._options.separate_loads and self.looked.is_set()
-            self._loading[name] = asyncio.create_task(self._load(table, self._opened[name], apart))
+            self._start(table)
+
+    def _start(self, table: ServedTable) -> None:
+        table.loading = True
+        # At the start nobody waits for an answer yet: then the shorter way.
+        apart = self._options.separate_loads and self.looked.is_set()
+        self._loading[table.name] = asyncio.create_task(self._load(table, self._opened[table.name], apart))
+
+    async def _look_after_writes(self, table: ServedTable) -> None:
+        opened = self._opened.get(table.name)
+        if table.writer is None or opened is None or table.name in self._loading:
+            return
+        if await table.writer.look(opened) and table.name not in self._loading:
+            self._start(table)
 
     def _look_failed(self, table: ServedTable, error: StelaeError) -> None:
         if isinstance(error, Unavailable):
@@ -210,12 +232,24 @@ class Watcher:
         started = self._clock()
         previous = table.serving.reader if table.serving else None
         try:
+            if table.writer is not None:
+                await table.writer.take(opened)  # it may commit a snapshot
             newest_id = await _in(self._loads, opened.snapshots.latest_id)
             if newest_id is None:
                 return
             table.newest_id = newest_id
             loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous, apart))
-            self._swap(table, loaded, self._clock() - started)
+            if table.writer is None:
+                self._swap(table, loaded, Attachment(loaded.reader), self._clock() - started)
+            else:
+                attachment = await table.writer.attach(opened, loaded.reader)
+                if attachment.finish is None and _same(previous, loaded.reader):
+                    # Nothing new, and online rows of a time when the table was ours are shown on.
+                    table.recovered()
+                    return
+                self._swap(table, loaded, attachment, self._clock() - started)
+                del attachment
+                await table.writer.swapped(opened)
         except StelaeError as exc:
             self._load_failed(table, exc)
         except Exception as exc:
@@ -225,8 +259,8 @@ class Watcher:
             table.loading = False
             self._loading.pop(table.name, None)
 
-    def _swap(self, table: ServedTable, loaded: Loaded, seconds: float) -> None:
-        before = table.swap(loaded.reader, self._options.kept_snapshots)
+    def _swap(self, table: ServedTable, loaded: Loaded, attachment: Attachment, seconds: float) -> None:
+        before = table.swap(attachment.finished(), self._options.kept_snapshots)
         table.counts.loads += 1
         table.counts.load_seconds += seconds
         table.counts.last_load_seconds = seconds
@@ -294,6 +328,13 @@ class Watcher:
             stop=self._stop,
             apart=apart,
         )
+
+
+def _same(previous: SnapshotReader | None, reader: SnapshotReader) -> bool:
+    """Whether a reader shows what the one before it shows, but for online rows."""
+    if previous is None:
+        return False
+    return (previous.id, previous.table.schema.id) == (reader.id, reader.table.schema.id)
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:

@@ -84,12 +84,8 @@ def take_over(
     InvalidRequest for a server on storage where no log can be. Unavailable where the storage fails: then nothing was
     taken, or what was taken is taken over like that of a crashed owner.
     """
-    if kind == "server" and log_folder(table.storage) is None:
-        raise InvalidRequest(
-            f"the log of table {table.name} needs a local folder",
-            place=table.url,
-            hint="online writes are for warehouses on a local folder; add rows here with a build: stelae build",
-        )
+    if kind == "server":
+        check_has_folder(table)
     ownership = TableOwnership(table.storage, str(table.name))
     current = ownership.current()
     if current is not None and not force and lives(table.storage, current):
@@ -183,6 +179,16 @@ def log_range_beside(table: Table, parent: Snapshot | None) -> LogRange | None:
         )
     first = 0 if parent is None else parent.log_offset
     return LogRange(first, max(first, state.last_flush))
+
+
+def check_has_folder(table: Table) -> None:
+    """InvalidRequest for a table that can't have a log, and so no online writes."""
+    if log_folder(table.storage) is None:
+        raise InvalidRequest(
+            f"the log of table {table.name} needs a local folder",
+            place=table.url,
+            hint="online writes are for warehouses on a local folder; add rows here with a build: stelae build",
+        )
 
 
 def has_log(table: Table) -> bool:

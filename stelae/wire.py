@@ -1,9 +1,11 @@
 """What client and server say to each other: paths, headers, limits. The bodies are described in docs/http.md.
 
-    GET  /v1/tables                                  GET  /v1/tables/{table} GET
-    /v1/tables/{table}/lookup?key=value&columns=a,b POST /v1/tables/{table}/lookup                   {"keys": [...],
-    "columns": [...]} POST /v1/tables/{table}/prefix-lookup            {"prefix": {...}, "limit": 100, "page_token":
-    null, "columns": [...]}
+    GET   /v1/tables
+    GET   /v1/tables/{table}
+    GET   /v1/tables/{table}/lookup?key=value&columns=a,b
+    POST  /v1/tables/{table}/lookup                   {"keys": [...], "columns": [...]}
+    POST  /v1/tables/{table}/prefix-lookup            {"prefix": {...}, "limit": 100, "columns": [...]}
+    POST  /v1/tables/{table}/insert-if-not-exists     {"keys": [...], "columns": [...]}
 
 Every answer from a snapshot names it in the header `Stelae-Snapshot`. The same header on a request pins it: the
 answer then comes from that snapshot or is an error.
@@ -20,6 +22,7 @@ PROBLEM_JSON = "application/problem+json"
 TABLES_PATH = "/v1/tables"
 LOOKUP = "lookup"
 PREFIX_LOOKUP = "prefix-lookup"
+INSERT_IF_NOT_EXISTS = "insert-if-not-exists"
 
 COLUMNS_PARAMETER = "columns"
 """Query parameter of a point lookup that selects columns; all other parameters are key columns."""
@@ -41,3 +44,8 @@ def lookup_path(table: str) -> str:
 def prefix_lookup_path(table: str) -> str:
     """Prefix lookups (POST)."""
     return f"{table_path(table)}/{PREFIX_LOOKUP}"
+
+
+def insert_path(table: str) -> str:
+    """Insert-if-not-exists (POST)."""
+    return f"{table_path(table)}/{INSERT_IF_NOT_EXISTS}"

@@ -1,0 +1,66 @@
+"""Answers to insert-if-not-exists that are asked for again and again, as JSON.
+
+Callers of a dictionary send the same keys over and over: a Zipf distribution, not a uniform one. A row that was
+answered once stays the same until the next snapshot, so that its JSON is kept by the key as it came, and a batch of
+known keys costs a look into a dict for each of them: no key bytes, no RocksDB, no row to decode.
+
+Two generations bound it: what is asked for goes into the young one; when that is full it becomes the old one, and the
+old one is dropped. For keys of one text or integer column, which are those of dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stelae.reader import TableReader
+from stelae.types import BigInt, Int, SmallInt, String, TinyInt
+
+_KINDS: tuple[tuple[type, tuple[type, ...]], ...] = ((str, (String,)), (int, (TinyInt, SmallInt, Int, BigInt)))
+"""JSON types whose values are keys as they are, and the column types for which they are."""
+
+
+class HotRows:
+    """JSON of rows, by their keys. At most `capacity` of them; for one thread."""
+
+    def __init__(self, table: TableReader, capacity: int) -> None:
+        schema = table.schema
+        self._kinds: set[type] = set()
+        self._name = schema.primary_key[0]
+        if len(schema.primary_key) == 1 and capacity:
+            of = schema.primary_key_columns[0].type
+            self._kinds = {kind for kind, types in _KINDS if isinstance(of, types)}
+        self._most_young = max(1, capacity // 2)
+        self._young: dict[Any, bytes] = {}
+        self._old: dict[Any, bytes] = {}
+
+    def values(self, keys: Sequence[Any]) -> Sequence[Any] | None:
+        """The bare values of keys that all have the plain form, `"a"` or `{"name": "a"}`; None for all others."""
+        kinds = set(map(type, keys))
+        if kinds == {dict} and set(map(len, keys)) == {1}:
+            try:
+                keys = [key[self._name] for key in keys]
+            except KeyError:
+                return None
+            kinds = set(map(type, keys))
+        return keys if kinds == self._kinds else None
+
+    def get_many(self, values: Sequence[Any]) -> list[bytes | None]:
+        """What is known, aligned with the keys' values."""
+        found = list(map(self._young.get, values))
+        if None in found:
+            old = self._old
+            for index, answer in enumerate(found):
+                if answer is None and (known := old.get(values[index])) is not None:
+                    found[index] = known
+                    self.put(values[index], known)
+        return found
+
+    def put(self, value: Any, answer: bytes) -> None:
+        """Remember a row's JSON."""
+        if len(self._young) >= self._most_young:
+            self._old, self._young = self._young, {}
+        self._young[value] = answer
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
