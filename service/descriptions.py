@@ -105,8 +105,8 @@ class WritesDescription(BaseModel):
     """Online writes of a table, as far as this server has to do with them."""
 
     state: WriteState = Field(
-    online_rows: int | None = Field(description="Rows that were inserted and are not in the served snapshot.")
-        "or something failed. REFUSED: this table, or this server, takes none."
+        description="OPEN: inserts are taken here. IDLE: nobody has written yet. CLOSED: another server owns the "
+        "table, or something failed. REFUSED: this table, or this server, takes none."
     )
     epoch: int | None = Field(description="The epoch by which this server owns the table.")
     online_rows: int | None = Field(description="Rows that were inserted online and are not in the served snapshot.")
