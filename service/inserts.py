@@ -26,6 +26,9 @@ from stelae.reader import Key, Shape, TableReader, check_batch_size
 from stelae.wire import SNAPSHOT_HEADER
 
 INSERTED, FOUND = b"true", b"false"
+NO_ROW = b"null"
+MAX_SELECTIONS = 2
+"""Selections of columns whose rows are remembered at a time."""
 
 
 class InsertIfNotExists(Endpoint):
@@ -45,7 +48,9 @@ class InsertIfNotExists(Endpoint):
         super().__init__(table, options, counts)
         self._counts = table.counts.operations[INSERT]
         self._reload = reload
-        self._hot: tuple[OpenSnapshot | None, HotRows | None] = (None, None)
+        self._hot_of: OpenSnapshot | None = None
+        self._hot: dict[tuple[str, ...] | None, HotRows] = {}
+        """By selected columns."""
 
     def answer(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["method"] == "POST":
@@ -69,17 +74,14 @@ class InsertIfNotExists(Endpoint):
         if type(keys) is not list:
             raise InvalidRequest("keys must be an array", place="keys", hint='such as {"keys": [...]}')
         check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
-        counts = self.table.counts
-        if keys and body.get("columns") is None:
-            hot = self._hot_rows(opened)
-            values = hot.values(keys)
-            if values is not None:
-                known = hot.get_many(values)
-                if None not in known:
-                    counts.insert_found += len(known)
-                    return _answer(known, [FOUND] * len(known), opened)  # type: ignore[arg-type]
-            return await self._insert(keys, values, body)
-        return await self._insert(keys, None, body)
+        hot = self._hot_rows(opened, body.get("columns"))
+        values = hot.values(keys) if hot is not None and keys else None
+        if hot is not None and values is not None:
+            known = hot.get_many(values)
+            if None not in known:
+                self.table.counts.insert_found += len(known)
+                return _answer(known, [FOUND] * len(known), opened)  # type: ignore[arg-type]
+        return await self._insert(keys, values, body)
 
     async def _insert(self, keys: list[Any], values: Sequence[Any] | None, body: dict[str, Any]) -> list[bytes]:
         """`values`: bare values of the keys by which their rows may be remembered."""
@@ -94,10 +96,10 @@ class InsertIfNotExists(Endpoint):
         new = sum(answer.inserted)
         self.table.counts.inserted += new
         self.table.counts.insert_found += len(rows) - new
-        if values is not None:
-            hot = self._hot_rows(opened)
+        hot = None if values is None else self._hot_rows(opened, body.get("columns"))
+        if hot is not None and values is not None:
             for value, row in zip(values, rows, strict=True):
-                if row != b"null":
+                if row != NO_ROW:
                     hot.put(value, row)
         return _answer(rows, [INSERTED if inserted else FOUND for inserted in answer.inserted], opened)
 
@@ -125,15 +127,23 @@ class InsertIfNotExists(Endpoint):
                 await asyncio.sleep(0)
             for index in range(start, min(start + CHUNK_KEYS, len(rows))):
                 row = rows[index]
-                answers.append(b"null" if row is None else dumps(make(keys[index], row)))
+                answers.append(NO_ROW if row is None else dumps(make(keys[index], row)))
         return answers
 
-    def _hot_rows(self, opened: OpenSnapshot) -> HotRows:
-        """Those of this snapshot: another one may have other rows."""
-        of, hot = self._hot
-        if of is not opened or hot is None:
-            hot = HotRows(opened.reader.table, self.options.hot_rows)
-            self._hot = (opened, hot)
+    def _hot_rows(self, opened: OpenSnapshot, columns: Any) -> HotRows | None:
+        """Those of this snapshot and of these columns; another snapshot may have other rows. None for columns that are
+        not even a list.
+        """
+        if columns is not None and type(columns) is not list:
+            return None
+        if self._hot_of is not opened:
+            self._hot_of, self._hot = opened, {}
+        selected = None if columns is None else tuple(map(str, columns))
+        hot = self._hot.get(selected)
+        if hot is None:
+            if len(self._hot) >= MAX_SELECTIONS:
+                self._hot.pop(next(iter(self._hot)))
+            hot = self._hot[selected] = HotRows(opened.reader.table, self.options.hot_rows)
         return hot
 
 

@@ -144,7 +144,7 @@ class ServerOptions:
     hot_rows: int = _option(
         1_000_000,
         "Rows that insert-if-not-exists keeps in memory as JSON, so that keys that are asked for again and again "
-        "cost next to nothing: about 250 bytes each.",
+        "cost next to nothing: about 250 bytes each. For each of the two selections of columns that came last.",
         unit="rows a table",
     )
     drain_s: float = _option(
