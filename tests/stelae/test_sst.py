@@ -15,7 +15,7 @@ import pytest
 
 from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
-from stelae.sst import BLOCK_BYTES, BLOOM_BITS_PER_KEY, BlockCache, SstInfo, SstWriter, Tablet
+from stelae.sst import BLOCK_BYTES, BLOOM_BITS_PER_KEY, BlockCache, OnlineRows, SstInfo, SstWriter, Tablet
 from tests.files import read_file
 
 
@@ -152,3 +152,50 @@ def test_a_file_that_is_read_only_is_copied(tmp_path: Path, monkeypatch: pytest.
     tablet = Tablet.open(tmp_path / "db", [file])
     assert file.stat().st_nlink == 1
     assert dict(tablet.scan()) == rows
+
+
+def test_online_rows_are_a_dict(tmp_path: Path) -> None:
+    """Also where there are more than fit in memory, so that some are in files."""
+    source = random.Random(3)
+    online = OnlineRows.open(tmp_path / "online", BlockCache(1 << 20))
+    assert (len(online), online.get(b"a"), online.multi_get([b"a"]), list(online.scan())) == (0, None, [None], [])
+    rows: dict[bytes, bytes] = {}
+    count = 0
+    for _ in range(50):
+        batch = {source.randbytes(source.randrange(1, 4)): source.randbytes(2000) for _ in range(500)}
+        online.put_many(list(batch), list(batch.values()))
+        rows.update(batch)
+        count += len(batch)
+    assert sum(path.stat().st_size for path in (tmp_path / "online").glob("*.sst")) > 10_000_000
+    keys = [*rows, b"", b"missing"]
+    assert [online.get(key) for key in keys] == [rows.get(key) for key in keys]
+    assert online.multi_get(keys) == [rows.get(key) for key in keys]
+    assert list(online.scan()) == sorted(rows.items())
+    ordered = sorted(rows)
+    assert [key for key, _ in online.scan(ordered[100], ordered[200])] == ordered[100:200]
+    online.put_many([], [])
+    online.put_many([b"k", b"k"], [b"1", b"2"])
+    assert online.get(b"k") == b"2"
+    assert len(online) == count + 2
+
+
+def test_online_rows_clean_up(tmp_path: Path) -> None:
+    closed, dropped, scanned = (OnlineRows.open(tmp_path / name) for name in ("closed", "dropped", "scanned"))
+    for online in (closed, dropped, scanned):
+        online.put_many([b"a", b"b"], [b"1", b"2"])
+    closed.close()
+    scan = scanned.scan()
+    assert next(scan) == (b"a", b"1")
+    del online, dropped, scanned
+    gc.collect()
+    assert [path.name for path in tmp_path.iterdir()] == ["scanned"]
+    assert list(scan) == [(b"b", b"2")]
+    del scan
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_online_rows_take_no_folder_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError):
+        OnlineRows.open(tmp_path)
+    assert tmp_path.exists()
