@@ -1,21 +1,25 @@
-"""The client: lookups over HTTP, in Python values.
+"""The client: lookups and inserts over HTTP, in Python values.
 
     keys, Python values ──TableView──► JSON ──Connection──► tablet server
     rows, Python values ◄─TableView─── JSON ◄─Connection─── tablet server
 
 `Connection` speaks HTTP: connections are kept alive, tries repeated, failures made errors of `stelae/errors.py`.
 `TableView` knows a table's schema: values are typed by it (`stelae/values.py`), so a DECIMAL is a `Decimal` and a DATE
-a `date`. It is fetched once a table, and again when an answer does not fit it. docs/client.md tells how to use the
-client, docs/http.md what goes over the wire.
+a `date`. It is fetched once a table, and again when an answer does not fit it. Text and integers are JSON as they are:
+keys of one such column are checked all at once, and rows of such columns are not touched.
+
+docs/client.md tells how to use the client, docs/http.md what goes over the wire.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
 import orjson
@@ -43,12 +47,15 @@ from stelae.errors import (
 )
 from stelae.names import TableName
 from stelae.schema import TableSchema
+from stelae.types import Integer, String
 from stelae.values import as_is, type_codec
 
 if TYPE_CHECKING:
     import ssl
 
     import pyarrow as pa
+
+    from stelae.schema import Column
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = Any
@@ -71,6 +78,8 @@ BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5
 """Longest wait before a repetition, also where the server asks for a longer one."""
 
+_KEY_PLACE = re.compile(r"^keys\[(\d+)\]")
+
 SNAPSHOT_TRIES = 3
 """How often a batch of several requests starts again because its snapshot is no longer served."""
 
@@ -84,6 +93,20 @@ class Rows(list[Row | None]):
     def __init__(self, rows: Sequence[Row | None], snapshot: int | None) -> None:
         super().__init__(rows)
         self.snapshot = snapshot
+
+
+class InsertedRows(Rows):
+    """Rows aligned with the keys that were to be inserted; None for a key of a partition that the table does not have.
+
+    `snapshot` is what the last part of the answer came from: earlier parts may have come from the one before.
+    """
+
+    inserted: list[bool]
+    """Which rows were not there before this call, aligned with the keys."""
+
+    def __init__(self, rows: Sequence[Row | None], inserted: Sequence[bool], snapshot: int | None) -> None:
+        super().__init__(rows, snapshot)
+        self.inserted = list(inserted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +136,7 @@ class TableInfo:
 
 
 class Client:
-    """Looks up rows at a tablet server. Safe to share between threads; one a process is enough.
+    """Looks up and inserts rows at a tablet server. Safe to share between threads; one a process is enough.
 
         with Client("http://localhost:8000") as client:
             client.lookup("shop.users", {"user_id": 42})
@@ -202,7 +225,7 @@ class Client:
         """
         name = str(TableName.parse(table))
         view = self._view(name)
-        keys_json = view.keys_to_json(_key_list(keys))
+        keys_json = view.keys_to_json(_key_list(keys, "lookup_many"))
         for tries_left in reversed(range(SNAPSHOT_TRIES)):
             try:
                 return self._lookup_parts(name, keys_json, columns, snapshot)
@@ -264,13 +287,43 @@ class Client:
             if token is None:
                 return
 
-    def insert_if_not_exists(self, table: str, keys: Sequence[Key]) -> NoReturn:  # noqa: ARG002
-        """Not there yet: servers of this version only read."""
-        raise InvalidRequest(
-            "insert_if_not_exists is not there yet: tablet servers of this version only read",
-            place=table,
-            hint="add rows with a build: stelae build",
-        )
+    def insert_if_not_exists(
+        self,
+        table: str,
+        keys: Sequence[Key] | pa.Table | pa.RecordBatch | Any,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> InsertedRows:
+        """The rows of keys, aligned with them. Those that are not there are inserted: with an id where the table mints
+        ids, all other columns null. They are durable when this returns.
+
+        `keys` are as for `lookup_many`; a key may be there twice. `columns` selects columns of the rows. None in place
+        of a row: the table does not have the partition of that key.
+
+        Conflict when another server owns the table; the hint has its URL. After Unavailable it is not known which of
+        the new keys were inserted, and after any error the parts before it were, where more than `batch_size` keys go
+        in parts. To ask for the same keys again is always right: a key that is there keeps its row. `inserted` is
+        False for what an earlier attempt inserted, also for one that this call repeated by itself.
+        """
+        name = str(TableName.parse(table))
+        view = self._view(name)
+        keys_json = view.keys_to_json(_key_list(keys, "insert_if_not_exists"))
+        rows: list[Row | None] = []
+        inserted: list[bool] = []
+        snapshot: int | None = None
+        for start in range(0, len(keys_json), self._batch_size):
+            part = keys_json[start : start + self._batch_size]
+            try:
+                answer = self._send_part(wire.insert_path(name), part, start, columns, None)
+                rows += self._decoded(name, _aligned(answer, "rows", part))
+                inserted += _aligned(answer, "inserted", part)
+            except StelaeError as exc:
+                if start:
+                    said = f"the first {start:,} keys of the call are in the table; it can be repeated as it is"
+                    exc.hint = f"{exc.hint}; {said}" if exc.hint else said
+                raise
+            snapshot = answer.snapshot
+        return InsertedRows(rows, inserted, snapshot)
 
     # Life
 
@@ -295,13 +348,23 @@ class Client:
         rows: list[Row | None] = []
         path = wire.lookup_path(name)
         for start in range(0, len(keys), self._batch_size):
-            body = {"keys": keys[start : start + self._batch_size], "columns": _column_list(columns)}
-            answer = self._connection.post(path, body, snapshot)
+            part = keys[start : start + self._batch_size]
+            answer = self._send_part(path, part, start, columns, snapshot)
             snapshot = answer.snapshot
-            with _reading(answer):
-                part = answer.body["rows"]
-            rows += self._decoded(name, part)
+            rows += self._decoded(name, _aligned(answer, "rows", part))
         return Rows(rows, snapshot)
+
+    def _send_part(
+        self, path: str, keys: list[Any], start: int, columns: Sequence[str] | None, snapshot: int | None
+    ) -> Answer:
+        """Ask about some keys of a call, those from `start` on."""
+        body = {"keys": keys, "columns": _column_list(columns)}
+        try:
+            return self._connection.post(path, body, snapshot)
+        except InvalidRequest as exc:
+            if start and exc.place:
+                exc.place = _KEY_PLACE.sub(lambda match: f"keys[{int(match[1]) + start}]", exc.place)
+            raise
 
     def _view(self, name: str) -> TableView:
         if name not in self._views:
@@ -337,13 +400,22 @@ class TableView:
         self._to_json = {column.name: _to_json(column.name, column.type) for column in schema.columns}
         converts = {column.name: _to_python(column.name, column.type) for column in schema.columns}
         self._to_python = [(name, convert) for name, convert in converts.items() if convert is not None]
+        self._plain = None if self._single is None else _PlainKeys.of(schema.primary_key_columns[0])
 
-    def keys_to_json(self, keys: Iterable[object]) -> list[dict[str, Any]]:
+    def keys_to_json(self, keys: list[Any]) -> list[Any]:
         """Keys as JSON. An error says which of them is wrong, as a server does."""
+        if self._plain is not None:
+            values = self._plain.values(keys)
+            if values is not None:
+                return values
         converted: list[dict[str, Any]] = []
+        wanted = set(self.schema.primary_key)
         try:
             for key in keys:
-                converted.append(self.key_to_json(key))  # noqa: PERF401 (their number is the position of an error)
+                values_json = self.key_to_json(key)
+                if values_json.keys() != wanted:
+                    raise self._wrong_columns(values_json)
+                converted.append(values_json)
         except InvalidRequest as exc:
             place = f"keys[{len(converted)}]" + (f".{exc.place}" if exc.place and exc.place != "key" else "")
             raise InvalidRequest(exc.message, place=place, hint=exc.hint) from exc
@@ -365,6 +437,13 @@ class TableView:
             self.schema.column(exc.args[0])  # Says what columns there are.
             raise
 
+    def _wrong_columns(self, key: Mapping[str, Any]) -> InvalidRequest:
+        names = self.schema.primary_key
+        missing = [name for name in names if name not in key]
+        other = [name for name in key if name not in names]
+        message = f"the key lacks {', '.join(missing)}" if missing else f"not a primary-key column: {', '.join(other)}"
+        return InvalidRequest(message, place="key", hint=f"the primary key is {', '.join(names)}")
+
     def fits(self, rows: list[Any]) -> bool:
         """Whether rows of an answer are of this schema. All rows of an answer have the same columns."""
         first: Row = next((row for row in rows if row is not None), {})
@@ -372,6 +451,8 @@ class TableView:
 
     def rows_to_python(self, rows: list[Any]) -> list[Any]:
         """The rows with Python values, changed in place."""
+        if not self._to_python:
+            return rows
         for row in rows:
             if row is not None:
                 for name, convert in self._to_python:
@@ -379,6 +460,54 @@ class TableView:
                     if value is not None:
                         row[name] = convert(value)
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainKeys:
+    """Keys of one text or integer column: JSON as they are. All are checked at once, with no call a key."""
+
+    name: str
+    kind: type
+    length: int | None
+    """Most characters of a text."""
+    bounds: tuple[int, int]
+    """Least and greatest integer."""
+
+    @classmethod
+    def of(cls, column: Column) -> _PlainKeys | None:
+        """None for a column of another type."""
+        if isinstance(column.type, String):
+            return cls(column.name, str, column.type.length, (0, 0))
+        if isinstance(column.type, Integer):
+            bound = 1 << (column.type.bits - 1)
+            return cls(column.name, int, None, (-bound, bound - 1))
+        return None
+
+    def values(self, keys: list[Any]) -> list[Any] | None:
+        """The values of keys that are all bare, or all `{"name": "a"}`. None where one is of another form, or wrong."""
+        kinds = set(map(type, keys))
+        if kinds == {dict}:
+            if set(map(len, keys)) != {1}:
+                return None
+            try:
+                keys = list(map(itemgetter(self.name), keys))
+            except KeyError:
+                return None
+            kinds = set(map(type, keys))
+        return keys if kinds == {self.kind} and self._fit(keys) else None
+
+    def _fit(self, values: list[Any]) -> bool:
+        if self.kind is int:
+            return bool(self.bounds[0] <= min(values) and max(values) <= self.bounds[1])
+        if self.length is not None and max(map(len, values)) > self.length:
+            return False
+        text = "".join(values)
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:  # half of a surrogate pair
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,6 +699,15 @@ class _reading:  # noqa: N801 - reads as a statement.
             ) from error
 
 
+def _aligned(answer: Answer, member: str, keys: Sequence[Any]) -> list[Any]:
+    """A list of an answer that has an item for each key."""
+    with _reading(answer):
+        items = answer.body[member]
+        if len(items) != len(keys):
+            raise TypeError(f"{member}: {len(items):,} for {len(keys):,} keys")
+    return list(items)
+
+
 def _table_info(body: Mapping[str, Any], answer: Answer) -> TableInfo:
     schema = body["schema"]
     try:
@@ -626,10 +764,11 @@ def _column_list(columns: Sequence[str] | None) -> list[str] | None:
     return None if columns is None else list(columns)
 
 
-def _key_list(keys: Any) -> list[Any]:
+def _key_list(keys: Any, call: str) -> list[Any]:
     """Keys as a list. An Arrow table or a DataFrame becomes a mapping a row, of Python values."""
     if isinstance(keys, str | bytes | Mapping):
-        raise InvalidRequest("lookup_many takes a sequence of keys", place="keys", hint="one key: lookup")
+        hint = "one key: lookup" if call == "lookup_many" else "one key: [key]"
+        raise InvalidRequest(f"{call} takes a sequence of keys", place="keys", hint=hint)
     if hasattr(keys, "iloc") and hasattr(keys, "columns"):  # pandas: its own conversion would give numpy's values.
         import pyarrow as pa
 
