@@ -49,6 +49,18 @@ function request()
   return paths[next_path]
 end
 """
+WRK_POST_SCRIPT = """
+local requests = {}
+local next_request = 0
+function init(args)
+  local headers = {["Content-Type"] = "application/json"}
+  for line in io.lines(args[1]) do requests[#requests + 1] = wrk.format("POST", args[2], headers, line) end
+end
+function request()
+  next_request = next_request % #requests + 1
+  return requests[next_request]
+end
+"""
 
 
 @dataclass(frozen=True)
@@ -72,18 +84,25 @@ class Running:
     def connect(self) -> HTTPConnection:
         return HTTPConnection("127.0.0.1", self.port, timeout=60)
 
+    def crash(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.wait()
+
     def cpu_s(self) -> float:
         """Processor time of all threads so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def wrk(self, paths: Path, seconds: int, connections: int = 16) -> WrkResult:
-        """Ask for the paths in a file, one after the other, over kept connections."""
+    def wrk(self, lines: Path, seconds: int, connections: int = 16, *, post: str = "") -> WrkResult:
+        """Ask for the paths in a file, a line each, one after the other, over kept connections; or send its lines as
+        JSON to the path `post`.
+        """
         with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-            script.write(WRK_SCRIPT)
+            script.write(WRK_POST_SCRIPT if post else WRK_SCRIPT)
             script.flush()
             command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script.name]
-            command += [f"http://127.0.0.1:{self.port}", "--", str(paths)]
+            command += [f"http://127.0.0.1:{self.port}", "--", str(lines), post]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return _read_wrk(said)
 
