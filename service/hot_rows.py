@@ -21,7 +21,7 @@ _KINDS: tuple[tuple[type, tuple[type, ...]], ...] = ((str, (String,)), (int, (Ti
 
 
 class HotRows:
-    """JSON of rows, by their keys. At most `capacity` of them; for one thread."""
+    """JSON of rows, by their keys. About `capacity` of them at most; for one thread."""
 
     def __init__(self, table: TableReader, capacity: int) -> None:
         schema = table.schema
@@ -48,19 +48,21 @@ class HotRows:
     def get_many(self, values: Sequence[Any]) -> list[bytes | None]:
         """What is known, aligned with the keys' values."""
         found = list(map(self._young.get, values))
-        if None in found:
-            old = self._old
-            for index, answer in enumerate(found):
-                if answer is None and (known := old.get(values[index])) is not None:
-                    found[index] = known
-                    self.put(values[index], known)
+        if None in found and self._old:
+            old = map(self._old.get, values)
+            again = [
+                (index, row) for index, (one, row) in enumerate(zip(found, old, strict=True)) if one is None and row
+            ]
+            for index, row in again:
+                found[index] = row
+            self.put_many([(values[index], row) for index, row in again])
         return found
 
-    def put(self, value: Any, answer: bytes) -> None:
-        """Remember a row's JSON."""
-        if len(self._young) >= self._most_young:
+    def put_many(self, answers: Sequence[tuple[Any, bytes]]) -> None:
+        """Remember the JSON of rows, by the values of their keys."""
+        if len(self._young) + len(answers) > self._most_young and self._young:
             self._old, self._young = self._young, {}
-        self._young[value] = answer
+        self._young.update(answers)
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)

@@ -150,7 +150,10 @@ class Watcher:
         """Load a table from its beginning, and take it over on the way if that is wanted. Returns when that is done."""
         running = self._loading.get(table.name)
         if running is not None:
-            await asyncio.wait([running])  # it may have gone past that point
+            await asyncio.wait([running])
+            if table.writer is not None and table.writer.owner is not None:
+                return
+            # It may have gone past that point before it was wanted.
         if table.name not in self._loading and table.name in self._opened:
             self._start(table)
         if table.name in self._loading:

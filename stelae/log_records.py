@@ -177,15 +177,13 @@ def _pack(pieces: Sequence[bytes]) -> tuple[bytes, bytes]:
     """Where each piece ends, and all of them joined."""
     if len(pieces) == 1:
         return struct.pack("<I", _checked_size(len(pieces[0]))), pieces[0]
-    array = pa.array(pieces, pa.binary())
-    if isinstance(array, pa.ChunkedArray):  # more than an Arrow array holds
-        raise _too_large(sum(map(len, pieces)))
-    if array.null_count:
-        raise InvalidRequest("a key or a row is null")
-    _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(pieces) + 1)[1:] if pieces else np.zeros(0, np.int32)
-    total = _checked_size(int(ends[-1])) if pieces else 0
-    return ends.astype("<u4").tobytes(), data.slice(0, total).to_pybytes() if total else b""
+    try:
+        data = b"".join(pieces)
+    except TypeError as exc:
+        raise InvalidRequest("a key or a row is null") from exc
+    _checked_size(len(data))
+    ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
+    return ends.astype("<u4").tobytes(), data
 
 
 def _unpack(ends: np.ndarray[tuple[int], np.dtype[np.uint32]], data: bytes) -> list[bytes]:
