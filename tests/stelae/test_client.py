@@ -2,24 +2,23 @@
 what failed, after trying again where that may help.
 
 Method: the real tablet server for what is answered; a scripted server that says anything, or hangs up, for what goes
-wrong.
+wrong; a proxy that passes requests on and loses the answers.
 """
 # ruff: noqa: DTZ001, N815 - a TIMESTAMP has no zone; http.server names its methods.
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from datetime import time as clock_time
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -27,12 +26,15 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 import pytest
-import uvicorn
+import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
 
-from service.app import create_app
 from service.options import ServerOptions
-from stelae.client import Client, Rows, SnapshotGone, lookup_url
+from stelae.client import Client, InsertedRows, Rows, SnapshotGone, TableView, lookup_url
+from stelae.ddl import parse_create_table
 from stelae.errors import (
+    Conflict,
     CorruptData,
     InvalidRequest,
     NotFound,
@@ -42,6 +44,7 @@ from stelae.errors import (
     problem,
 )
 from stelae.warehouse import Table, Warehouse
+from tests.service.listening import listening
 from tests.tables import commit_rows
 
 USERS = """
@@ -60,6 +63,13 @@ DEFAULTS = """
     CREATE TABLE shop.defaults (day DATE, site STRING, v INT, PRIMARY KEY (day, site) NOT ENFORCED)
     WITH ('primary-key.nullable' = 'true')"""
 
+UIDS = """
+    CREATE TABLE shop.uids (name STRING, id BIGINT, seen DATE, PRIMARY KEY (name) NOT ENFORCED)
+    WITH ('bucket' = '2', 'auto-increment.fields' = 'id')"""
+VISITS = """
+    CREATE TABLE shop.visits (day DATE, user_id BIGINT, id BIGINT, PRIMARY KEY (day, user_id) NOT ENFORCED)
+    PARTITIONED BY (day) WITH ('bucket' = '1', 'auto-increment.fields' = 'id')"""
+
 ADA = {
     "user_id": 42,
     "name": "Ada Lovelace – ä",
@@ -76,6 +86,7 @@ ADA = {
     "sizes": {1: date(2026, 1, 1), 2: None},
     "home": {"city": "London", "since": date(1835, 7, 8)},
 }
+DAY = date(2026, 11, 20)
 EMPTY = dict.fromkeys(ADA) | {"user_id": -1}
 
 
@@ -101,8 +112,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     warehouse.create_table("CREATE TABLE shop.never_built (id INT, PRIMARY KEY (id) NOT ENFORCED)")
     defaults = warehouse.create_table(DEFAULTS)
     commit_rows(defaults, [{"day": None, "site": "a", "v": 1}, {"day": date(2026, 11, 20), "site": None, "v": 2}])
+    warehouse.create_table(UIDS)
+    commit_rows(warehouse.create_table(VISITS), [{"day": DAY, "user_id": 0}])
     options = ServerOptions(poll_interval_s=0.05, max_batch_keys=1000, max_page_rows=100)
-    with running(options, warehouse) as url:
+    with listening(options, warehouse) as url:
         yield Served(warehouse, url, users, orders)
 
 
@@ -120,26 +133,6 @@ def order(region: str, user: int, hour: int) -> dict[str, Any]:
         "open": hour % 2 == 0,
         "total": Decimal(f"{hour}.2500"),
     }
-
-
-@contextmanager
-def running(options: ServerOptions, warehouse: Warehouse) -> Iterator[str]:
-    """The tablet server in a thread; gives its URL when it is ready."""
-    app = create_app(options, warehouse)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", interface="asgi3"))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
-        thread.start()
-        try:
-            deadline = time.monotonic() + 30
-            while not app.ready and time.monotonic() < deadline:
-                time.sleep(0.01)
-            yield url
-        finally:
-            server.should_exit = True
-            thread.join(30)
 
 
 def test_a_row_comes_back_as_it_was_stored(client: Client) -> None:
@@ -329,7 +322,19 @@ def test_threads_share_a_client(client: Client) -> None:
         (lambda c: c.prefix_lookup("shop.orders", {}, limit=0), InvalidRequest, "limit"),
         (lambda c: c.prefix_lookup("shop.orders", {}, limit=101), TooLarge, "limit"),
         (lambda c: c.prefix_lookup("shop.orders", {}, page_token="?"), InvalidRequest, "page token"),
-        (lambda c: c.insert_if_not_exists("shop.users", "1"), InvalidRequest, "a sequence of keys"),
+        (lambda c: c.lookup_many("shop.users", [1, {"user_id": 2, "name": "x"}]), InvalidRequest, "not a primary-key"),
+        (lambda c: c.lookup_many("shop.orders", [{"user_id": 1}]), InvalidRequest, "lacks region, placed, open"),
+        (lambda c: c.insert_if_not_exists("shop.uids", "ann"), InvalidRequest, "a sequence of keys"),
+        (lambda c: c.insert_if_not_exists("shop.uids", {"name": "ann"}), InvalidRequest, "a sequence of keys"),
+        (lambda c: c.insert_if_not_exists("shop.uids", ["ann", None]), InvalidRequest, "name is null"),
+        (lambda c: c.insert_if_not_exists("shop.uids", ["ann", 7]), InvalidRequest, r"keys\[1\]\.name"),
+        (lambda c: c.insert_if_not_exists("shop.uids", ["\ud800"]), InvalidRequest, "surrogate"),
+        (lambda c: c.insert_if_not_exists("shop.uids", [{"name": "ann", "id": 7}]), InvalidRequest, "primary-key"),
+        (lambda c: c.insert_if_not_exists("shop.uids", [{"Name": "ann"}]), InvalidRequest, "unknown column 'Name'"),
+        (lambda c: c.insert_if_not_exists("shop.uids", ["ann"], columns=["nix"]), InvalidRequest, "'nix'"),
+        (lambda c: c.insert_if_not_exists("shop.uids", ["ann"], columns="id"), InvalidRequest, "columns is one text"),
+        (lambda c: c.insert_if_not_exists("shop.uids", map(str, range(2000))), TooLarge, "2,000 keys"),
+        (lambda c: c.insert_if_not_exists("shop.nix", ["ann"]), NotFound, "no table 'shop.nix'"),
     ],
 )  # fmt: skip
 def test_what_bad_requests_get(client: Client, call: Callable[[Client], object], kind: type, told: str) -> None:
@@ -341,6 +346,209 @@ def test_what_bad_requests_get(client: Client, call: Callable[[Client], object],
 def test_a_table_without_a_snapshot_is_unavailable(served: Served) -> None:
     with Client(served.url, retries=0) as client, pytest.raises(Unavailable, match="no snapshot yet"):
         client.lookup("shop.never_built", 1)
+
+
+# Inserts
+
+
+@pytest.fixture
+def uids(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server that has an empty dictionary table, shop.uids."""
+    warehouse = Warehouse(tmp_path / "warehouse")
+    warehouse.create_table(UIDS)
+    with listening(ServerOptions(poll_interval_s=0.05), warehouse) as url:
+        yield url
+
+
+def test_inserted_rows_are_aligned_with_their_keys(uids: str) -> None:
+    with Client(uids) as client:
+        rows = client.insert_if_not_exists("shop.uids", ["ann", {"name": "bob"}, "ann"])
+        assert rows == [
+            {"name": "ann", "id": 1, "seen": None},
+            {"name": "bob", "id": 2, "seen": None},
+            {"name": "ann", "id": 1, "seen": None},
+        ]
+        assert isinstance(rows, InsertedRows)
+        assert rows.inserted == [True, True, False]
+        assert rows.snapshot == 1
+        again = client.insert_if_not_exists("shop.uids", ["cleo", "bob"], columns=["id"])
+        assert (again, again.inserted) == ([{"id": 3}, {"id": 2}], [True, False])
+        assert client.lookup_many("shop.uids", ["cleo", "dan", "ann"], columns=["id"]) == [{"id": 3}, None, {"id": 1}]
+        nothing = client.insert_if_not_exists("shop.uids", [])
+        assert (nothing, nothing.inserted, nothing.snapshot) == ([], [], None)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.table({"name": ["ann", "bob", "ann"]}),
+        pa.record_batch({"name": pa.array(["ann", "bob", "ann"]).dictionary_encode()}),
+        pd.DataFrame({"name": ["ann", "bob", "ann"]}),
+        pd.DataFrame({"name": ["ann", "bob", "ann"]})["name"],
+        ({"name": name} for name in ("ann", "bob", "ann")),
+    ],
+    ids=["table", "dictionary", "frame", "series", "generator"],
+)
+def test_keys_to_insert_come_in_many_forms(uids: str, keys: Any) -> None:
+    with Client(uids) as client:
+        rows = client.insert_if_not_exists("shop.uids", keys, columns=["id"])
+    assert rows == [{"id": 1}, {"id": 2}, {"id": 1}]
+    assert rows.inserted == [True, True, False]
+
+
+def test_many_keys_to_insert_are_split(uids: str) -> None:
+    with Client(uids, batch_size=7) as client:
+        keys = [f"n{i % 20}" for i in range(50)]
+        rows = client.insert_if_not_exists("shop.uids", keys)
+    assert [row["name"] for row in rows if row] == keys
+    assert [row["id"] for row in rows if row] == [i % 20 + 1 for i in range(50)]
+    assert rows.inserted == [i < 20 for i in range(50)]
+
+
+def test_a_key_of_a_partition_that_is_not_there_has_no_row(client: Client) -> None:
+    other = date(1999, 1, 1)
+    keys = [{"day": other, "user_id": 1}, {"day": DAY, "user_id": 1}, {"user_id": 1, "day": "2026-11-20"}]
+    rows = client.insert_if_not_exists("shop.visits", keys)
+    assert rows == [None, {"day": DAY, "user_id": 1, "id": 1}, {"day": DAY, "user_id": 1, "id": 1}]
+    assert rows.inserted == [False, True, False]
+
+
+def test_nothing_is_inserted_where_a_key_of_a_later_part_is_wrong(uids: str) -> None:
+    with Client(uids, batch_size=1) as client:
+        client.insert_if_not_exists("shop.uids", ["first"])
+        for wrong in (None, 7, "\udc00", {}, {"name": "x", "id": 1}, {"names": "x"}):
+            with pytest.raises(InvalidRequest, match=r"keys\[1\]|unknown column") as caught:
+                client.insert_if_not_exists("shop.uids", ["ann", wrong])
+            assert (caught.value.place or "").startswith("keys[1]")
+        assert client.lookup("shop.uids", "ann") is None
+
+
+def test_a_server_that_does_not_own_the_table_names_the_one_that_does(tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "warehouse")
+    warehouse.create_table(UIDS)
+    first = ServerOptions(poll_interval_s=0.05, name="first", advertise_url="http://first.example:8000")
+    second = ServerOptions(poll_interval_s=0.05, name="second")
+    with (
+        listening(first, warehouse) as url,
+        listening(second, warehouse) as other_url,
+        Client(url) as client,
+        Client(other_url) as other,
+    ):
+        client.insert_if_not_exists("shop.uids", ["ann"])
+        with pytest.raises(Conflict, match="owned by server 'first'") as caught:
+            other.insert_if_not_exists("shop.uids", ["ann"])
+        assert "http://first.example:8000" in (caught.value.hint or "")
+        assert client.insert_if_not_exists("shop.uids", ["ann"])[0] == {"name": "ann", "id": 1, "seen": None}
+
+
+def test_lost_answers_give_no_key_a_second_id(uids: str) -> None:
+    """Every other answer is lost on its way, behind the server that has written."""
+    with Losing(uids, lambda number: number % 2 == 1) as proxy, Client(proxy.url, batch_size=5) as client:
+        rows = client.insert_if_not_exists("shop.uids", [f"n{i}" for i in range(20)])
+        assert [row["id"] for row in rows if row] == list(range(1, 21))
+        # The repetitions found what the first attempts had inserted.
+        assert rows.inserted == [False] * 20
+        assert len(proxy.passed) == 8
+    with Client(uids) as client:
+        assert client.insert_if_not_exists("shop.uids", [f"n{i}" for i in range(21)])[20] == {
+            "name": "n20", "id": 21, "seen": None,
+        }  # fmt: skip
+
+
+def test_a_call_that_fails_in_the_middle_can_be_repeated(uids: str) -> None:
+    keys = [f"n{i}" for i in range(9)]
+    with Losing(uids, lambda number: number == 2) as proxy, Client(proxy.url, batch_size=3, retries=0) as client:
+        with pytest.raises(Unavailable) as caught:
+            client.insert_if_not_exists("shop.uids", keys)
+        assert "the first 3 keys of the call are in the table" in (caught.value.hint or "")
+        assert client.lookup_many("shop.uids", keys, columns=["id"]) == [{"id": i} for i in range(1, 7)] + [None] * 3
+        rows = client.insert_if_not_exists("shop.uids", keys, columns=["id"])
+    assert rows == [{"id": i} for i in range(1, 10)]
+    assert rows.inserted == [False] * 6 + [True] * 3
+
+
+class Losing:
+    """A proxy before a server: what is asked gets there, some answers do not get back."""
+
+    def __init__(self, to: str, loses: Callable[[int], bool]) -> None:
+        """`loses`: whether the answer to the nth insert, from 1, gets lost."""
+        self.passed: list[str] = []
+        self._pool = urllib3.PoolManager()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                headers = {"Content-Type": self.headers.get("Content-Type", "")} if body else {}
+                answer = proxy._pool.request(self.command, to + self.path, body=body or None, headers=headers)
+                if self.path.endswith("insert-if-not-exists"):
+                    proxy.passed.append(self.path)
+                    if loses(len(proxy.passed)):
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        self.close_connection = True
+                        return
+                self.send_response(answer.status)
+                for name in ("Content-Type", "Stelae-Snapshot"):
+                    if name in answer.headers:
+                        self.send_header(name, answer.headers[name])
+                self.send_header("Content-Length", str(len(answer.data)))
+                self.end_headers()
+                self.wfile.write(answer.data)
+
+            do_GET = do_POST = handle_any
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self) -> Losing:
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._pool.clear()
+
+
+# Keys in JSON
+
+
+PLAIN = st.one_of(st.text(max_size=4), st.integers(-(1 << 64), 1 << 64), st.just("\ud800"), st.booleans(), st.none())
+KEYS = st.one_of(
+    st.lists(st.text(max_size=3)),
+    st.lists(st.integers(-200, 200)),
+    st.lists(st.builds(dict, k=st.one_of(st.text(max_size=3), st.integers(-200, 200)))),
+    st.lists(st.one_of(PLAIN, st.builds(dict, k=PLAIN), st.builds(dict, k=PLAIN, v=PLAIN), st.builds(dict, v=PLAIN))),
+)
+
+
+@pytest.mark.parametrize("sql_type", ["STRING", "VARCHAR(2)", "TINYINT", "BIGINT", "DATE", "DOUBLE"])
+@given(keys=KEYS)
+def test_keys_that_are_checked_at_once_are_those_that_are_checked_one_by_one(sql_type: str, keys: list[Any]) -> None:
+    schema = parse_create_table(f"CREATE TABLE t (k {sql_type}, v INT, PRIMARY KEY (k) NOT ENFORCED)")[1]
+    view = TableView(schema)
+
+    def one_by_one(key: Any) -> Any:
+        if isinstance(key, dict) and set(key) != {"k"}:
+            raise InvalidRequest("not the key")
+        return view.key_to_json(key)["k"]
+
+    def outcome(work: Callable[[], list[Any]]) -> list[Any] | None:
+        try:
+            return work()
+        except InvalidRequest:
+            return None
+
+    got = outcome(lambda: view.keys_to_json(keys))
+    wanted = outcome(lambda: [one_by_one(key) for key in keys])
+    bare = got and [key["k"] if isinstance(key, dict) else key for key in got]
+    assert bare == wanted
 
 
 # A scripted server
@@ -434,8 +642,6 @@ class Script:
 
 
 def schema_json(*more: str) -> Any:
-    from stelae.ddl import parse_create_table
-
     columns = ", ".join(["id BIGINT", "v STRING", *more])
     return parse_create_table(f"CREATE TABLE t.t ({columns}, PRIMARY KEY (id) NOT ENFORCED)")[1].encode()
 
@@ -447,6 +653,12 @@ def found(snapshot: int = 1, **row: Any) -> Say:
 def batch(*ids: int, snapshot: int = 1) -> Say:
     rows = [{"id": number, "v": f"s{snapshot}"} for number in ids]
     return Say(body={"rows": rows, "snapshot": snapshot}, headers={"Stelae-Snapshot": str(snapshot)})
+
+
+def inserted(*ids: int, first: int = 1) -> Say:
+    """An answer to an insert; from `first` on they are new."""
+    rows = [{"id": number, "v": None} for number in ids]
+    return Say(body={"rows": rows, "inserted": [number >= first for number in ids], "snapshot": 1})
 
 
 def trouble(error: StelaeError, status: int, **headers: str) -> Say:
@@ -599,6 +811,68 @@ def test_what_servers_say_becomes_an_error(answer: Say, kind: type, told: str) -
     with Script(answer) as script, Client(script.url) as client, pytest.raises(kind, match=told) as caught:
         client.lookup("t.t", 1)
     assert type(caught.value) is kind
+
+
+def test_an_insert_is_a_post_of_bare_keys() -> None:
+    with Script(inserted(1, 2)) as script, Client(script.url) as client:
+        client.insert_if_not_exists("t.t", [{"id": 1}, {"id": 2}], columns=["id", "v"])
+    [asked] = script.asked
+    assert (asked.method, asked.path) == ("POST", "/v1/tables/t.t/insert-if-not-exists")
+    assert asked.body == {"keys": [1, 2], "columns": ["id", "v"]}
+    assert "Stelae-Snapshot" not in asked.headers
+
+
+@pytest.mark.parametrize("failure", [Say(hang_up=True), trouble(Unavailable("a flush failed"), 503)])
+def test_inserts_are_tried_again(failure: Say) -> None:
+    with Script(failure, inserted(1, 2, first=2)) as script, Client(script.url) as client:
+        rows = client.insert_if_not_exists("t.t", [1, 2])
+    assert rows.inserted == [False, True]
+    assert len(script.asked) == 2
+
+
+def test_an_insert_without_an_answer_is_not_sent_again() -> None:
+    told = pytest.raises(Unavailable, match=r"no answer within 0\.2 s")
+    with Script(Say(body={}, delay_s=1.0)) as script, Client(script.url, timeout_s=0.2) as client, told:
+        client.insert_if_not_exists("t.t", [1])
+    assert len(script.asked) == 1
+
+
+def test_the_owner_of_a_table_is_named_and_asked_once() -> None:
+    hint = "send writes to it: http://other:8000"
+    told = pytest.raises(Conflict, match="is owned by")
+    refused = trouble(Conflict("table t.t is owned by server 'other'", hint=hint), 409)
+    with Script(refused) as script, Client(script.url) as client, told as caught:
+        client.insert_if_not_exists("t.t", [1])
+    assert caught.value.hint == hint
+    assert len(script.asked) == 1
+
+
+def test_errors_of_later_parts_name_the_key_of_the_call() -> None:
+    wrong = trouble(InvalidRequest("no", place="keys[1].id", hint="look"), 400)
+    with Script(inserted(1, 2), wrong) as script, Client(script.url, batch_size=2) as client:
+        with pytest.raises(InvalidRequest) as caught:
+            client.insert_if_not_exists("t.t", [1, 2, 3, 4])
+        assert caught.value.place == "keys[3].id"
+        assert caught.value.hint == "look; the first 2 keys of the call are in the table; it can be repeated as it is"
+    with Script(batch(1, 2), wrong) as script, Client(script.url, batch_size=2) as client:
+        with pytest.raises(InvalidRequest) as caught:
+            client.lookup_many("t.t", [1, 2, 3, 4])
+        assert (caught.value.place, caught.value.hint) == ("keys[3].id", "look")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"rows": [{"id": 1}], "inserted": [True, True]},
+        {"rows": [{"id": 1}, {"id": 2}], "inserted": [True]},
+        {"rows": [{"id": 1}, {"id": 2}]},
+        {"rows": 2, "inserted": [True, True]},
+    ],
+)
+def test_answers_that_are_not_aligned_are_refused(body: Any) -> None:
+    told = pytest.raises(Unavailable, match="lacks or garbles")
+    with Script(Say(body=body)) as script, Client(script.url) as client, told:
+        client.insert_if_not_exists("t.t", [1, 2])
 
 
 def test_a_slow_answer_is_not_asked_for_again() -> None:

@@ -1,0 +1,42 @@
+"""A tablet server in this process that listens on a port of its own, for clients that speak HTTP.
+
+with listening(ServerOptions(poll_interval_s=0.05), warehouse) as url:
+    Client(url).lookup(...)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from service.app import create_app
+from service.options import ServerOptions
+from stelae.warehouse import Warehouse
+
+WAIT_S = 30.0
+
+
+@contextmanager
+def listening(options: ServerOptions, warehouse: Warehouse) -> Iterator[str]:
+    """The server in a thread; gives its URL when it is ready."""
+    app = create_app(options, warehouse)
+    with socket.socket() as socket_:
+        socket_.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{socket_.getsockname()[1]}"
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", interface="asgi3"))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([socket_])))
+        thread.start()
+        try:
+            deadline = time.monotonic() + WAIT_S
+            while not app.ready and time.monotonic() < deadline:
+                time.sleep(0.01)
+            yield url
+        finally:
+            server.should_exit = True
+            thread.join(WAIT_S)
