@@ -368,6 +368,22 @@ def test_places_are_those_of_the_reader_without(tmp_path: Path) -> None:
     assert reader.rows_at([]) == []
 
 
+def test_a_visible_row_of_the_snapshot_counts_first(tmp_path: Path) -> None:
+    """`replay` leaves such rows out; where one is put all the same, every way of reading agrees."""
+    table = make(tmp_path, rows=range(4), hidden=range(4, 8))
+    reader = overlaid(open_reader(table, tmp_path / "tablets"), tmp_path / "online")
+    numbers = range(9)
+    places = [place or b"" for place in reader.locate_many([(a,) for a in numbers])]
+    assert reader.online is not None
+    reader.online.put_many(places, [RowCodec(table.schema).encode(("online",)) for _ in numbers])
+    expected = ["snapshot"] * 4 + ["online"] * 5
+    shape = reader.table.shape(["v"])
+    assert [row and row["v"] for row in (reader.lookup((a,), shape) for a in numbers)] == expected
+    assert values(reader, numbers) == expected
+    assert [row["v"] for row in reader.prefix_lookup({}, shape, 99).rows] == expected
+    assert [row and (shape.row((0,), row) or {})["v"] for row in reader.rows_at(places)] == expected
+
+
 def test_online_rows_live_as_long_as_a_reader_or_a_scan(tmp_path: Path) -> None:
     table = make(tmp_path, rows=range(3))
     reader = overlaid(open_reader(table, tmp_path / "tablets"), tmp_path / "online")
