@@ -1,0 +1,380 @@
+"""Goal: whatever happens to servers and builds, nothing that a client was told is lost, told twice or changed.
+
+Method: real `stelae serve` processes are killed (SIGKILL) and stalled (SIGSTOP) at random moments while clients insert
+keys that overlap. Books are kept of every answer. After each round they are held against what storage has, read without
+a server, and against what the next server answers, to lookups and to inserts. A few rounds run with the other tests.
+All of it, on one table, or one kind of rounds alone:
+
+    python -m tests.service.test_crash 200
+    python -m tests.service.test_crash 200 kill race fold mint          # --seed N  --keep
+
+    kill    a server: while it starts, right after it took the table, while it inserts, claims, or ends
+    race    another server takes the table from one that runs or is stalled, which comes back and may insert nothing
+    fold    builds beside the server commit snapshots that take in its log; it is killed while it swaps them
+    mint    builds without a server own the table and give ids; they are given up anywhere, or come back late
+
+A line a round, a summary at the end; the exit code says whether all is well. Failures leave their folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from stelae.claims import TableClaims, id_limit
+from stelae.errors import Conflict
+from stelae.warehouse import Warehouse
+from tests.service.crashing import (
+    UIDS,
+    WAIT_S,
+    Books,
+    Client,
+    Clients,
+    Doomed,
+    Stopped,
+    epoch_number,
+    fold,
+    mint,
+    stored_ids,
+)
+
+CLIENTS = 4
+NAMES = "abc"
+CHECKED_AT_ONCE = 2000
+"""Keys of a request that checks what was told."""
+
+
+class Crashes:
+    """Rounds on one table, with the same books."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.folder = folder
+        self.warehouse = folder / "warehouse"
+        self.table = Warehouse(self.warehouse).create_table(UIDS)
+        self.books = Books()
+        self.clients = Clients(self.books, CLIENTS, seed)
+        self.servers: list[Doomed] = []
+        """Those that run."""
+        self.name = NAMES[0]
+        self.startups_s: list[float] = []
+        self.done: Counter[str] = Counter()
+        """What happened how often."""
+
+    def round(self, kind: str) -> str:
+        """One round. Returns what happened; AssertionError when something is wrong."""
+        happened = {"kill": self.kill, "race": self.race, "fold": self.fold, "mint": self.mint}[kind]()
+        self.done[kind] += 1
+        self.silence()
+        self.check_storage()
+        return happened
+
+    # Rounds
+
+    def kill(self) -> str:
+        """One server, killed."""
+        when = self.rng.choice(["starting", "took over", "inserting", "inserting", "claiming", "ending", "ended"])
+        self.done[when] += 1
+        epoch, server = epoch_number(self.table), self.start()
+        if when == "starting":
+            self.sleep(0.4, 1.3)
+            server.kill()
+            return "killed while it started"
+        if when == "took over":
+            self.wait_for(lambda: epoch_number(self.table) > epoch or not len(self.books), server)
+            self.sleep(0, 0.06)
+            server.kill()
+            return "killed right after it took over"
+        self.ready(server)
+        self.clients.point_at(server)
+        if self.rng.random() < 0.6:
+            self.check_told(server)
+        self.sleep(0, 0.5)
+        if when == "claiming":
+            claims = self.claims()
+            self.wait_for(lambda: self.claims() > claims, server)
+            self.sleep(0, 0.003)
+        if when == "ending":
+            server.process.terminate()
+            self.sleep(0, 0.05)
+        if when == "ended":
+            server.end()
+        else:
+            server.kill()
+        return f"killed when {when}"
+
+    def race(self) -> str:
+        """Two servers; the second one takes over."""
+        first = self.start()
+        self.ready(first)
+        self.clients.point_at(first)
+        self.sleep(0.05, 0.3)
+        stalled = self.rng.random() < 0.8
+        wakes_early = stalled and self.rng.random() < 0.4
+        epoch = self.wait_for(lambda: epoch_number(self.table), first)
+        first.rivalled = True
+        if stalled:
+            first.stall()
+        self.clients.point_at(None, only=slice(CLIENTS // 2, None))
+        second = self.start("--take-over", name=self.rng.choice([name for name in NAMES if name != first.name]))
+        if wakes_early:
+            self.sleep(0.4, 1.3)
+            first.go_on(taken_over=epoch_number(self.table) > epoch)
+        self.wait_for(lambda: epoch_number(self.table) > epoch, second)
+        if first.mute_from is None:
+            first.mute_from = time.monotonic()
+        self.ready(second)
+        self.clients.point_at(second, only=slice(CLIENTS // 2, None))
+        if self.rng.random() < 0.5:
+            self.check_told(second)
+        if stalled and not wakes_early:
+            self.sleep(0, 0.1)
+            first.go_on(taken_over=True)
+        self.sleep(0.1, 0.3)
+        how = f"{'stalled' if stalled else 'running'}{', woke early' if wakes_early else ''}"
+        self.done[f"race: {how}"] += 1
+        if self.rng.random() < 0.4:
+            first.kill()
+            self.sleep(0, 0.1)
+            second.kill()
+            return f"{how}; both killed"
+        second.kill()
+        first.mute_from = None
+        self.check_told(first)
+        self.sleep(0, 0.2)
+        first.kill()
+        self.done["race: the first one came back"] += 1
+        return f"{how}; the second was killed, and the first took the table back"
+
+    def fold(self) -> str:
+        """A server, and builds beside it."""
+        builds: list[str] = []
+        over = threading.Event()
+        rng = random.Random(self.rng.random())
+
+        def build() -> None:
+            while not over.wait(rng.uniform(0, 0.4)):
+                try:
+                    builds.append(fold(self.table, rng))
+                except Exception as exc:
+                    self.books.complain(f"a build failed: {exc!r}")
+                    return
+
+        server = self.start()
+        thread = threading.Thread(target=build)
+        thread.start()
+        try:
+            if self.rng.random() < 0.2:
+                self.sleep(0.4, 1.3)
+                server.kill()
+                return "killed while it started"
+            self.ready(server)
+            self.clients.point_at(server)
+            if self.rng.random() < 0.6:
+                self.check_told(server)
+            self.sleep(0, 0.5)
+            newest, deadline = self.table.snapshots.latest_id(), time.monotonic() + 2
+            while self.table.snapshots.latest_id() == newest and time.monotonic() < deadline:
+                time.sleep(0.002)
+            self.sleep(0, 0.5)
+            server.kill()
+        finally:
+            over.set()
+            thread.join()
+        self.done["fold: snapshots"] += sum(text.startswith("snapshot") for text in builds)
+        return f"killed while it swapped; builds: {'; '.join(builds)}"
+
+    def mint(self) -> str:
+        """Builds that give ids, before a server starts and while it does."""
+        phase = self.rng.choice([None, "took", "claimed", "wrote", "wrote"])
+        late, server = None, None
+        if self.rng.random() < 0.4:
+            server = self.start()
+            self.sleep(0.3, 1.3)
+        try:
+            built = mint(self.table, self.rng, self.books, phase)
+        except Stopped as stopped:
+            built, late = f"stopped when it {phase}", stopped.late_commit
+        except Conflict as exc:
+            built = f"refused: {exc.message}"
+        self.done[f"mint: {built.split(maxsplit=1)[0]}"] += 1
+        server = server or self.start()
+        if late is not None and self.rng.random() < 0.5:
+            self.sleep(0, 1.3)
+            committed = self.commit_late(late)
+            built += f", came back before the server was ready, {committed}"
+            late = None
+        self.ready(server)
+        self.clients.point_at(server)
+        self.check_told(server)
+        if late is not None:
+            assert self.commit_late(late) == "too late", "a build committed although a server owned the table"
+            built += ", came back too late"
+        self.sleep(0, 0.2)
+        server.kill()
+        return f"build: {built}"
+
+    def commit_late(self, commit: Callable[[], object]) -> str:
+        try:
+            commit()
+        except Conflict:
+            self.done["mint: too late"] += 1
+            return "too late"
+        self.done["mint: late, but committed"] += 1
+        return "committed"
+
+    # Servers
+
+    def start(self, *arguments: str, name: str | None = None) -> Doomed:
+        if name is None and self.rng.random() < 0.3:
+            name = self.rng.choice(NAMES)
+        self.name = name or self.name
+        server = Doomed(self.warehouse, self.name, self.folder, *arguments)
+        self.servers.append(server)
+        return server
+
+    def ready(self, server: Doomed) -> None:
+        server.wait_ready()
+        self.startups_s.append(server.startup_s)
+
+    def silence(self) -> None:
+        """No server runs any more, and every answer is in the books."""
+        for server in self.servers:
+            server.kill()
+        self.clients.pause()
+        for server in self.servers:
+            self.books.wrong += server.complaints()
+        self.servers.clear()
+
+    def claims(self) -> int:
+        column = self.table.schema.auto_increment
+        assert column is not None
+        return len(TableClaims(self.table.storage, id_limit(column)).numbers())
+
+    # Checks
+
+    def check_told(self, server: Doomed) -> None:
+        """A server that owns the table, or is about to, answers everything as it was told."""
+        client = Client(server, self.books)
+        names = list(self.books.names)
+        deadline = time.monotonic() + WAIT_S
+        for first in range(0, len(names), CHECKED_AT_ONCE):
+            some = names[first : first + CHECKED_AT_ONCE]
+            while not client.insert(some):
+                assert time.monotonic() < deadline, f"server {server.name} takes no inserts"
+                time.sleep(0.01)
+        server.rivalled = False
+        for first in range(0, len(names), CHECKED_AT_ONCE):
+            assert client.look_up(names[first : first + CHECKED_AT_ONCE])
+        client.close()
+
+    def check_storage(self) -> None:
+        self.books.check_against(stored_ids(self.table))
+        assert not self.books.wrong, "\n".join(self.books.wrong[:20])
+
+    def check_at_the_end(self) -> None:
+        """A last server has everything; `stelae verify` is content."""
+        server = self.start()
+        self.ready(server)
+        self.check_told(server)
+        server.end()
+        self.silence()
+        self.check_storage()
+        command = [sys.executable, "-m", "stelae", "verify", "shop.uids", "-w", str(self.warehouse)]
+        verified = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+
+    # Time
+
+    def sleep(self, least_s: float, most_s: float) -> None:
+        time.sleep(self.rng.uniform(least_s, most_s))
+
+    def wait_for(self, what: Callable[[], object], server: Doomed) -> int:
+        """Until something is so, or the server has ended. Returns it, if it is a number."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            found = what()
+            if found or server.process.poll() is not None:
+                return int(found) if isinstance(found, int) else 0
+            assert time.monotonic() < deadline, f"waited for server {server.name} in vain: {server.log.read_text()}"
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        for server in self.servers:
+            with suppress(ProcessLookupError):
+                server.process.kill()
+        self.clients.stop()
+        for server in self.servers:
+            server.process.wait()
+
+
+@contextmanager
+def crashes(folder: Path, seed: int) -> Iterator[Crashes]:
+    print(f"seed {seed}")
+    running = Crashes(folder, seed)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "rounds"), [("kill", 4), ("race", 1), ("fold", 2), ("mint", 2)])
+def test_nothing_that_was_told_is_lost_or_changed(tmp_path: Path, kind: str, rounds: int) -> None:
+    with crashes(tmp_path, random.randrange(2**32)) as running:
+        for number in range(rounds):
+            print(f"round {number}: {running.round(kind)}")
+        running.check_at_the_end()
+        assert len(running.books) > 0 or kind == "kill"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("kinds", nargs="*", default=["kill", "race", "fold", "mint"])
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    parser.add_argument("--keep", action="store_true", help="leave the folder")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="stelae-crash-"))
+    started = time.monotonic()
+    with crashes(folder, given.seed) as running:
+        print(f"folder {folder}")
+        try:
+            for number in range(1, given.rounds + 1):
+                kind, began, told = running.rng.choice(given.kinds), time.monotonic(), len(running.books)
+                happened = running.round(kind)
+                print(
+                    f"{number:4} {kind}: {happened}; {len(running.books):,} keys told "
+                    f"(+{len(running.books) - told:,}), {time.monotonic() - began:.1f} s",
+                    flush=True,
+                )
+            running.check_at_the_end()
+        except AssertionError as exc:
+            print(f"FAILED: {exc}")
+            return 1
+        print(f"{given.rounds} rounds in {time.monotonic() - started:.0f} s, nothing lost, twice or changed")
+        print(
+            f"{len(running.books):,} keys told in {running.books.requests:,} answers; {running.claims():,} claims, "
+            f"epoch {epoch_number(running.table)}, snapshot {running.table.snapshots.latest_id()}; "
+            f"slowest takeover {max(running.startups_s):.1f} s"
+        )
+        print(", ".join(f"{what} {count}" for what, count in sorted(running.done.items())))
+    if not given.keep:
+        shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
