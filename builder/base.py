@@ -8,7 +8,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +24,15 @@ from stelae.schema import Column, TableSchema
 from stelae.warehouse import Table
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
+
+    from stelae.keys import KeyCodec
+    from stelae.rows import RowReader
+    from stelae.sst import Tablet
+    from stelae.storage import Storage
 
 BATCH_ROWS = 16_384
 
@@ -50,24 +59,28 @@ def stored_rows(
     need besides, and `__stelae_hidden`.
     """
     state = state_columns(schema) if with_state else ()
+    shown = [*schema.columns, *state]
     reads = [
         BucketRead(partition.values, tuple(files_of(bucket)))
         for partition in partitions
         for bucket in partition.buckets
         if bucket.files
     ]
+    decoder = RowDecoder(table, schema, tuple(state))
+    if not reads:
+        frame = spark.createDataFrame([], decoder.ddl)
+    else:
+        reader = _BucketReader(decoder, tuple(reads))
+        frame = spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, decoder.ddl)
+    return frame.select(*as_declared(shown), HIDDEN)
+
+
+def as_declared(columns: Sequence[Column]) -> list[SparkColumn]:
+    """Decoded columns in exactly the table's types."""
     from pyspark.sql import functions as f
 
-    read = [*_columns_as_read(schema), *state]
-    columns = [f"{t.quote_name(c.name)} {as_arrow_has_it(c.type).spark()}" for c in read]
-    ddl = ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
     # A cast to the type that a column has already is dropped by Spark.
-    shown = [*schema.columns, *state]
-    wanted = [f.col(t.quote_name(c.name)).cast(c.type.spark()).alias(c.name) for c in shown]
-    if not reads:
-        return spark.createDataFrame([], ddl).select(*wanted, HIDDEN)
-    reader = _BucketReader(table, schema, tuple(reads), tuple(state))
-    return spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, ddl).select(*wanted, HIDDEN)
+    return [f.col(t.quote_name(c.name)).cast(c.type.spark()).alias(c.name) for c in columns]
 
 
 def as_arrow_has_it(data_type: t.DataType) -> t.DataType:
@@ -94,13 +107,103 @@ def _columns_as_read(schema: TableSchema) -> list[Column]:
 
 
 @dataclass(frozen=True)
-class _BucketReader:
-    """Runs on executors: turns numbers of buckets into their rows. Pickled with the task."""
+class RowDecoder:
+    """Keys and rows as they are stored, made columns. Pickled with the tasks that read."""
 
     table: Table
     schema: TableSchema
-    reads: tuple[BucketRead, ...]
     state: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> list[Column]:
+        return [*_columns_as_read(self.schema), *self.state]
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark sees them, and `__stelae_hidden`."""
+        columns = [f"{t.quote_name(c.name)} {as_arrow_has_it(c.type).spark()}" for c in self.columns]
+        return ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
+
+    @cached_property
+    def _codecs(self) -> tuple[KeyCodec, RowReader, pa.Schema]:
+        import pyarrow as pa
+
+        from stelae.arrow import arrow_schema
+        from stelae.keys import KeyCodec
+        from stelae.rows import RowReader
+
+        arrow = arrow_schema(self.columns)
+        out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
+        return KeyCodec(self.schema.key_columns), RowReader(self.table.schemas, self.schema), out
+
+    def hidden_mask(self, rows: pa.Array) -> np.ndarray:
+        """Which of the rows are hidden."""
+        return self._codecs[1].hidden_mask(rows)
+
+    def batch(self, partition: Sequence[object], keys: Sequence[bytes], rows: Sequence[bytes]) -> pa.RecordBatch:
+        """Rows of one partition; its values are those of the manifest."""
+        import pyarrow as pa
+
+        from stelae.arrow import arrow_type
+        from stelae.values import value_codec
+
+        key_codec, row_reader, schema = self._codecs
+        values = [column.name for column in (*self.schema.value_columns, *self.state)]
+        key_bytes, row_bytes = pa.array(keys, pa.binary()), pa.array(rows, pa.binary())
+        constants = [
+            pa.repeat(
+                pa.scalar(
+                    value_codec(column).to_python(value_codec(column).from_json(value, column.name)),
+                    arrow_type(column.type),
+                ),
+                len(keys),
+            )
+            for column, value in zip(self.schema.partition_columns, partition, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                *constants,
+                *key_codec.decode_batch(key_bytes),
+                *row_reader.decode_batch(row_bytes, values),
+                pa.array(row_reader.hidden_mask(row_bytes)),
+            ],
+            schema=schema,
+        )
+
+
+@contextmanager
+def open_bucket(storage: Storage, files: Sequence[str]) -> Iterator[Tablet]:
+    """The tablet of a bucket, in a folder of its own on this machine, as long as the block runs."""
+    from stelae.sst import MIB, BlockCache, Tablet
+
+    folder = Path(tempfile.mkdtemp(prefix="stelae-read-"))
+    try:
+        tablet = Tablet.open(folder / "db", _local_files(storage, files, folder), BlockCache(8 * MIB))
+        try:
+            yield tablet
+        finally:
+            tablet.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _local_files(storage: Storage, paths: Sequence[str], folder: Path) -> list[Path]:
+    files = []
+    for index, path in enumerate(paths):
+        local = storage.local_path(path)
+        if local is None:
+            local = folder / f"{index:06d}.sst"
+            storage.download(path, local)
+        files.append(local)
+    return files
+
+
+@dataclass(frozen=True)
+class _BucketReader:
+    """Runs on executors: turns numbers of buckets into their rows. Pickled with the task."""
+
+    decoder: RowDecoder
+    reads: tuple[BucketRead, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -108,56 +211,8 @@ class _BucketReader:
                 yield from self._read(self.reads[index])
 
     def _read(self, read: BucketRead) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from stelae.arrow import arrow_schema, arrow_type
-        from stelae.keys import KeyCodec
-        from stelae.rows import RowReader
-        from stelae.sst import MIB, BlockCache, Tablet
-        from stelae.values import value_codec
-
-        columns = [*_columns_as_read(self.schema), *self.state]
-        values = [column.name for column in (*self.schema.value_columns, *self.state)]
-        arrow = arrow_schema(columns)
-        out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
-        keys = KeyCodec(self.schema.key_columns)
-        rows = RowReader(self.table.schemas, self.schema)
-        partition = [
-            pa.scalar(
-                value_codec(column).to_python(value_codec(column).from_json(value, column.name)),
-                arrow_type(column.type),
-            )
-            for column, value in zip(self.schema.partition_columns, read.partition_values, strict=True)
-        ]
-        folder = Path(tempfile.mkdtemp(prefix="stelae-read-"))
-        try:
-            tablet = Tablet.open(folder / "db", self._local_files(read, folder), BlockCache(8 * MIB))
-            try:
-                scan = tablet.scan()
-                while chunk := list(islice(scan, BATCH_ROWS)):
-                    key_bytes = pa.array([key for key, _ in chunk], pa.binary())
-                    row_bytes = pa.array([row for _, row in chunk], pa.binary())
-                    constants = [pa.repeat(value, len(chunk)) for value in partition]
-                    yield pa.RecordBatch.from_arrays(
-                        [
-                            *constants,
-                            *keys.decode_batch(key_bytes),
-                            *rows.decode_batch(row_bytes, values),
-                            pa.array(rows.hidden_mask(row_bytes)),
-                        ],
-                        schema=out,
-                    )
-            finally:
-                tablet.close()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _local_files(self, read: BucketRead, folder: Path) -> list[Path]:
-        files = []
-        for index, path in enumerate(read.files):
-            local = self.table.storage.local_path(path)
-            if local is None:
-                local = folder / f"{index:06d}.sst"
-                self.table.storage.download(path, local)
-            files.append(local)
-        return files
+        with open_bucket(self.decoder.table.storage, read.files) as tablet:
+            scan = tablet.scan()
+            while chunk := list(islice(scan, BATCH_ROWS)):
+                keys, rows = zip(*chunk, strict=True)
+                yield self.decoder.batch(read.partition_values, keys, rows)

@@ -88,7 +88,7 @@ def change_records(
         ignore_extra_columns=ignore_extra_columns,
     )  # fmt: skip
     if not has_arrival:
-        frame = with_arrival(frame)
+        frame = with_arrival(frame, needed=order_matters(schema, kind_column))
     rules = merge_rules(schema)
     kept, action = frame, f.lit(INSERT)
     if kind_column:
@@ -214,6 +214,12 @@ def target_columns(schema: TableSchema, names: Sequence[str] | None) -> frozense
             hint=f"add {', '.join(lacking)}",
         )
     return None if targets | {minted} == {*schema.column_names, minted} else targets
+
+
+def order_matters(schema: TableSchema, row_kind: str | None) -> bool:
+    """Whether it makes a difference which record of a key comes last: not if keys are all there is."""
+    alone = schema.value_columns == (schema.auto_increment,) and not merge_rules(schema).sequence
+    return not alone or row_kind is not None
 
 
 def order_columns(frame: DataFrame) -> list[str]:
@@ -482,13 +488,13 @@ def raise_for_row(text: str, value: SparkColumn, schema: TableSchema, hint: str 
     return _raise_for_row(text, value, schema, {name: name for name in schema.primary_key}, hint)
 
 
-def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFrame:
+def with_arrival(frame: DataFrame, files: Sequence[str] | None = None, *, needed: bool = True) -> DataFrame:
     """The frame with its arrival columns: see `order_columns`.
 
     A frame that reads files straight has file order, then row order; `files` gives the order of the files, which is
     otherwise that of their names. Any other frame has the order of its Spark partitions and of the rows inside: for
     such input a sequence field is the only order to rely on. A frame that has such columns already is refused: they
-    would decide which record wins.
+    would decide which record wins. If they are not `needed`, they say nothing and cost nothing.
     """
     from pyspark.sql import functions as f
 
@@ -499,6 +505,8 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None) -> DataFr
             place=taken[0],
             hint="leave it out, or rename it",
         )
+    if not needed:
+        return frame.withColumn(ORDER, f.lit(0).cast("bigint"))
     straight = files is not None or reads_files_straight(frame)
     raw = raw_input_files(frame) if straight else []
     if files is None:

@@ -16,13 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
+from operator import and_
 from typing import TYPE_CHECKING
 
 from builder.changes import HIDDEN
 from builder.plan import SLOT, BuildPlan
+from builder.slots import by_key, on_tasks, with_places
 from builder.spark_errors import translated
 from builder.writer import BucketReport, IdRanges
+from stelae import types as t
 from stelae.claims import IdRange, TableClaims, id_limit
 from stelae.errors import CorruptData
 from stelae.merging import stored_columns
@@ -64,6 +68,27 @@ def count_ids(rows: DataFrame, plan: BuildPlan) -> IdCounts:
     return IdCounts(
         kept={row[0]: row[1] for row in found if row[1]}, needed={row[0]: row[2] for row in found if row[2]}
     )
+
+
+def with_former_ids(rows: DataFrame, former: DataFrame | None, plan: BuildPlan) -> DataFrame:
+    """Merged rows of an overwrite with the ids that their keys have in `former`, rows with the table's columns."""
+    from pyspark.sql import functions as f
+
+    if former is None or plan.schema.auto_increment is None:
+        return rows
+    keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
+    slot, key, minted = "__stelae_former_slot", "__stelae_former_key_{}", "__stelae_former_id"
+    ids = with_places(former, plan.schema, plan.partitions, slot).select(
+        slot,
+        *(column.alias(key.format(index)) for index, column in enumerate(keys)),
+        f.col(t.quote_name(plan.schema.auto_increment.name)).alias(minted),
+    )
+    same = [f.col(SLOT) == f.col(slot)]
+    same += [f.col(f"_{index}").eqNullSafe(f.col(key.format(index))) for index in range(len(keys))]
+    joined = rows.join(ids, reduce(and_, same), "left")
+    name = f"_{id_position(plan)}"
+    found = joined.withColumn(name, f.when(~f.col(HIDDEN), f.col(minted)))
+    return by_key(on_tasks(found, plan).select(*rows.columns), plan)
 
 
 def id_position(plan: BuildPlan) -> int:

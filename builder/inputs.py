@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.changes import plain_path, with_arrival
+from builder.changes import order_matters, plain_path, with_arrival
 from builder.spark_errors import translated
 from stelae import types as t
 from stelae.errors import InvalidRequest, StelaeError
@@ -70,7 +70,7 @@ def read_files(
     source = Source(spark, schema, tuple(found.pattern for found in inputs), tuple(files), given, row_kind)
     read = READERS.get(format.lower() if format else format_of(files))
     frame = _read_other(source, format or "") if read is None else read(source)
-    return with_times(with_arrival(frame, files), schema)
+    return with_times(with_arrival(frame, files, needed=order_matters(schema, row_kind)), schema)
 
 
 # Files

@@ -26,13 +26,13 @@ from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, 
 from builder.changes import target_columns as checked_targets
 from builder.folds import arrow_folds, is_folded_in_arrow
 from builder.ground import Ground, standing_on
-from builder.ids import check_ids, claim_ids, count_ids, id_ranges, table_claims
+from builder.ids import check_ids, claim_ids, count_ids, id_ranges, table_claims, with_former_ids
+from builder.log_rows import LoggedRows, rows_of_log
 from builder.merge import exploded, merged, patched, without_entries
+from builder.partitions import count_partitions, with_folders
 from builder.plan import (
-    MAX_PARTITIONS,
     MODES,
     SLOT,
-    TASK,
     BuildPlan,
     Mode,
     PartitionPlan,
@@ -40,19 +40,17 @@ from builder.plan import (
     plan_partitions,
 )
 from builder.progress import watch_job
-from builder.spark_errors import marked, translated
+from builder.slots import by_key, by_slot, placed
+from builder.spark_errors import translated
 from builder.winners import winners
 from builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae import __version__
 from stelae import types as t
-from stelae.buckets import spark_bucket_expression
 from stelae.claims import IdRange
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.merging import HIDDEN_SINCE, state_columns, stored_columns
-from stelae.paths import PartitionValue, partition_folder
 from stelae.schema import TableSchema
-from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
@@ -180,11 +178,16 @@ def run_build(
             )  # fmt: skip
             build_id = uuid4().hex
             ground = stack.enter_context(standing_on(target, f"build-{build_id}"))
-            plan = make_plan(target, schema, changes.frame, mode, targets, ground=ground, build_id=build_id)
+            logged = stack.enter_context(rows_of_log(spark, target, ground))
+            plan = make_plan(
+                target, schema, changes.frame, mode, targets, ground=ground, logged=logged, build_id=build_id
+            )
         with phases.run("write"):
-            base = base_rows(spark, plan)
+            base = base_rows(spark, plan, logged)
             records = merge_input(base, changes.frame, plan)
             rows = merge(records, plan, retracts=changes.retracts)
+            if plan.mints and mode == "overwrite":
+                rows = with_former_ids(rows, former_rows(spark, plan, logged), plan)
             written = write_with_ids(rows, plan, ground) if plan.mints else Written(write(rows, plan))
         reports = written.reports
         rows_in = sum(report.rows_in for report in reports) - plan.base_rows
@@ -194,7 +197,7 @@ def run_build(
             raise InvalidRequest(
                 "the input has no rows; nothing was changed", hint="where that is expected, allow it: --allow-empty"
             )
-        if rows_in == 0 and mode == "merge" and plan.parent is not None:
+        if rows_in == 0 and mode == "merge" and plan.parent is not None and not plan.log_rows:
             discard(target, reports)
             return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
         with phases.run("validate"):
@@ -254,6 +257,7 @@ def make_plan(
     targets: frozenset[str] | None = None,
     *,
     ground: Ground,
+    logged: LoggedRows | None = None,
     build_id: str,
 ) -> BuildPlan:
     """Decide partitions, buckets and tasks. Counts the input where the plan depends on it, and only there."""
@@ -265,69 +269,59 @@ def make_plan(
             hint="build again",
         )
     merged_parent = parent if mode == "merge" else None
+    log_counts = logged.counts if logged is not None and mode == "merge" else {}
     if schema.partition_keys:
-        partitions, kept = plan_partitions(schema, count_partitions(schema, changes), merged_parent)
+        counts = dict(count_partitions(schema, changes))
+        for values, rows in log_counts.items():
+            counts[values] = counts.get(values, 0) + rows
+        partitions, kept = plan_partitions(schema, with_folders(schema, counts), merged_parent)
     else:
-        partitions, kept = (plan_whole(schema, changes, merged_parent),), ()
+        partitions, kept = (plan_whole(schema, changes, merged_parent, sum(log_counts.values())),), ()
     limit = int(changes.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
     return BuildPlan(
-        table, schema, parent, mode, partitions, targets, kept, log_until=ground.log_until, task_limit=4 * limit,
-        build_id=build_id,
+        table, schema, parent, mode, partitions, targets, kept, log_until=ground.log_until,
+        log_rows=sum(log_counts.values()), replaced_rows=logged.replaced if logged is not None and log_counts else 0,
+        task_limit=4 * limit, build_id=build_id,
     )  # fmt: skip
 
 
-def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None) -> PartitionPlan:
+def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None, log_rows: int) -> PartitionPlan:
     """The plan of a table without partitions."""
     base = parent.partitions[0] if parent else None
     rows = 0
     if schema.options.bucket is None:
         with translated("counting the input"):
-            rows = changes.count() + (parent.totals.rows if parent else 0)
+            rows = changes.count() + (parent.totals.rows if parent else 0) + log_rows
     count = choose_bucket_count(schema, rows, base.bucket_count if base else None)
     return PartitionPlan((), "", count, base, first_slot=0)
-
-
-def count_partitions(schema: TableSchema, changes: DataFrame) -> list[tuple[tuple[PartitionValue, ...], str, int]]:
-    """Values, folder and rows of each partition of the input, sorted by folder."""
-    from pyspark.sql import functions as f
-
-    names = [t.quote_name(name) for name in schema.partition_keys]
-    counted = changes.groupBy(*names).agg(f.count("*").alias("__stelae_count"))
-    with translated("counting the input"):
-        # Through Arrow: `collect` gives instants as wall clocks of this machine's zone.
-        found = counted.limit(MAX_PARTITIONS + 1).toArrow()
-    try:
-        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-    except (ValueError, OverflowError) as exc:
-        raise InvalidRequest(
-            f"a partition is outside of the years 1 to 9999: {exc}", place=", ".join(schema.partition_keys)
-        ) from exc
-    if len(rows) > MAX_PARTITIONS:
-        raise InvalidRequest(
-            f"the input falls into more than {MAX_PARTITIONS:,} partitions",
-            place=", ".join(schema.partition_keys),
-            hint="partition by a column with fewer values",
-        )
-    codecs = [value_codec(column) for column in schema.partition_columns]
-    counts = []
-    for row in rows:
-        values = tuple(
-            codec.to_json(codec.from_python(value, name))
-            for codec, name, value in zip(codecs, schema.partition_keys, row, strict=False)
-        )
-        counts.append((values, partition_folder(schema.partition_keys, values), int(row[len(names)])))
-    return sorted(counts, key=lambda count: count[1])
 
 
 # Base, merge, sort
 
 
-def base_rows(spark: SparkSession, plan: BuildPlan) -> DataFrame | None:
-    """Stored rows that the changes are merged into; None when there are none."""
+def base_rows(spark: SparkSession, plan: BuildPlan, logged: LoggedRows | None) -> DataFrame | None:
+    """Rows that the changes are merged into, stored ones and those of the log; None when there are none."""
     partitions = [partition.base for partition in plan.partitions if partition.base]
-    if not any(bucket.files for partition in partitions for bucket in partition.buckets):
+    stored = None
+    if any(bucket.files for partition in partitions for bucket in partition.buckets):
+        stored = stored_rows(spark, plan.table, plan.schema, partitions, with_state=True)
+    if logged is None or not plan.log_rows:
+        return stored
+    if stored is None:
+        return logged.rows
+    return (logged.without_replaced(stored) if plan.replaced_rows else stored).unionByName(logged.rows)
+
+
+def former_rows(spark: SparkSession, plan: BuildPlan, logged: LoggedRows | None) -> DataFrame | None:
+    """Rows that were visible before, in the partitions that an overwrite writes; None when there are none."""
+    stored = plan.parent.by_values if plan.parent is not None else {}
+    partitions = [stored[partition.values] for partition in plan.partitions if partition.values in stored]
+    frames = [stored_rows(spark, plan.table, plan.schema, partitions, with_state=True)] if partitions else []
+    frames += [logged.rows] if logged is not None else []
+    if not frames:
         return None
-    return stored_rows(spark, plan.table, plan.schema, partitions, with_state=True)
+    rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    return rows.where(~rows[HIDDEN])
 
 
 def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> DataFrame:
@@ -364,21 +358,6 @@ def _nulls(names: Sequence[str]) -> list[Column]:
     return [f.lit(None).cast("bigint").alias(name) for name in names]
 
 
-def placed(records: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Records on the task of their bucket."""
-    return on_tasks(with_slots(records, plan), plan)
-
-
-def on_tasks(slotted: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Rows on the task of their slot."""
-    from pyspark.sql import functions as f
-
-    if plan.one_slot_a_task:
-        return slotted.repartitionById(plan.task_count, f.col(SLOT))
-    slotted = slotted.withColumn(TASK, f.pmod(f.col(SLOT), f.lit(plan.task_count)))
-    return slotted.repartitionById(plan.task_count, f.col(TASK))
-
-
 def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     """Records as the writer takes them: each on the task of its slot, sorted by slot and key.
 
@@ -392,20 +371,12 @@ def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
         return by_key(merged(records, plan, partial(placed, plan=plan), retracts=retracts), plan)
     if plan.targets is not None:
         return by_key(patched(placed(records, plan), plan), plan)
-    # Where a task has one slot, sorting by it would only blunt Spark's comparison of prefixes.
-    first = [] if plan.one_slot_a_task else [f.col(SLOT)]
     keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
     columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
     numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
-    ordered = placed(records, plan).sortWithinPartitions(*first, *keys, *_winner_last(records, plan))
+    ordered = placed(records, plan).sortWithinPartitions(*by_slot(plan), *keys, *_winner_last(records, plan))
     rows = ordered.select(SLOT, *numbered, HIDDEN)
     return winners(rows, plan) if plan.mints else rows
-
-
-def by_key(rows: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Merged rows, sorted by slot and key."""
-    first = [] if plan.one_slot_a_task else [SLOT]
-    return rows.sortWithinPartitions(*first, *(f"_{position}" for position in range(len(plan.schema.key_columns))))
 
 
 def _winner_last(records: DataFrame, plan: BuildPlan) -> list[Column]:
@@ -438,46 +409,6 @@ def _least(data_type: t.DataType) -> Column:
         case t.BigInt():
             return f.lit(-(2**63))
     return f.timestamp_micros(f.lit(-(2**63)))
-
-
-def with_slots(records: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Records with the number of the slot that each belongs to."""
-    from pyspark.sql import functions as f
-
-    schema = plan.schema
-    if not schema.partition_keys:
-        count = plan.partitions[0].bucket_count
-        return records.withColumn(SLOT, f.expr(spark_bucket_expression(schema.bucket_columns, count)))
-    codecs = [value_codec(column) for column in schema.partition_columns]
-    rows = [
-        (
-            *(codec.to_python(codec.from_json(value, "")) for codec, value in zip(codecs, p.values, strict=True)),
-            p.bucket_count,
-            p.first_slot,
-        )
-        for p in plan.partitions
-    ]
-    names = [f"__stelae_partition_{index}" for index in range(len(codecs))]
-    ddl = ", ".join(f"{name} {c.type.spark()}" for name, c in zip(names, schema.partition_columns, strict=True))
-    partitions = records.sparkSession.createDataFrame(rows, f"{ddl}, __stelae_buckets INT, __stelae_first INT")
-    matches = [
-        f.col(name).eqNullSafe(f.col(t.quote_name(column)))
-        for name, column in zip(names, schema.partition_keys, strict=True)
-    ]
-    condition = matches[0]
-    for match in matches[1:]:
-        condition &= match
-    joined = records.join(f.broadcast(partitions), condition, "left")
-    bucket = f.expr(spark_bucket_expression(schema.bucket_columns, "__stelae_buckets"))
-    changed = f.raise_error(f.lit(marked(_CHANGED_INPUT))).cast("int")
-    slot = f.coalesce(f.col("__stelae_first") + bucket, changed)
-    return joined.withColumn(SLOT, slot).drop(*names, "__stelae_buckets", "__stelae_first")
-
-
-_CHANGED_INPUT = InvalidRequest(
-    "the input has rows of a partition that it did not have when it was counted",
-    hint="Spark computed it twice, with different results: write it to files, or cache it, before it is built",
-)
 
 
 # Write

@@ -66,6 +66,10 @@ class BuildPlan:
     """Partitions of the parent that no input row falls into: their files go into the new snapshot as they are."""
     log_until: int = 0
     """Records of the log below this offset are in the new snapshot."""
+    log_rows: int = 0
+    """Rows of the log that are merged like stored rows."""
+    replaced_rows: int = 0
+    """Hidden rows of the parent whose place they take."""
     task_limit: int = 200
     build_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
@@ -126,8 +130,9 @@ class BuildPlan:
 
     @property
     def base_rows(self) -> int:
-        """Stored rows, hidden ones included, that are read from the parent."""
-        return sum(f.rows for p in self.partitions if p.base for b in p.base.buckets for f in b.files)
+        """Rows that changes are merged into: of the parent, hidden ones included, and of the log."""
+        stored = sum(f.rows for p in self.partitions if p.base for b in p.base.buckets for f in b.files)
+        return stored - self.replaced_rows + self.log_rows
 
     @property
     def base_hidden_rows(self) -> int:

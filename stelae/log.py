@@ -137,6 +137,50 @@ def read_log(folder: Path, from_offset: int | None = None) -> Iterator[Entry]:
     return _entries(folder, plan.parts, from_offset or 0)
 
 
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Some records of one segment: what another process needs to read them."""
+
+    place: str
+    """The file, as an absolute path."""
+    header: SegmentHeader
+    first: int
+    until: int
+    """Its records from `first` to `until` - 1."""
+
+
+def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
+    """The records from `first` to `until` - 1, a part a segment, in order. Reads headers alone.
+
+    For records that are durable: `read_part` raises CorruptData when one of them is not there.
+    """
+    plan = _outline(folder)
+    if first < until and (not plan.parts or first < plan.start):
+        raise CorruptData(
+            f"the log starts at record {plan.start}; records from {first} on are not there",
+            place=str(folder),
+            hint="they were removed, or a segment is lacking; " + KEEP,
+        )
+    return tuple(
+        LogPart(
+            place=str(folder.absolute() / part.header.name),
+            header=part.header,
+            first=max(first, part.header.base),
+            until=until if part.until is None else min(until, part.until),
+        )
+        for part in plan.parts
+        if part.header.base < until and (part.until is None or part.until > first)
+    )
+
+
+def read_part(part: LogPart) -> Iterator[Entry]:
+    """The records of a part, in order. CorruptData when one is damaged or missing."""
+    place, data = _read(Path(part.place).parent, part.header)
+    for frame in read_frames(data, part.header, part.until, place):
+        if frame.offset >= part.first:
+            yield _entry(frame, part.header, place)
+
+
 def recover(folder: Path) -> LogState:
     """The state of a log; reads and checks all of its records. Changes nothing.
 

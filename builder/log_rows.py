@@ -1,0 +1,231 @@
+"""Rows that were written online since the parent snapshot: read from the log, and merged like stored rows.
+
+    segments of the log, a task each
+      → decoded, a batch of rows at a time
+      → placed by the parent's buckets, looked up in them      the cost follows the log, not the table
+      → a key that is visible in the parent: that row counts, the one of the log is dropped
+      → kept while the build runs: they are counted, then merged
+
+So of one key a visible stored row comes first, then the row of the log, then a hidden stored row, as for readers
+(docs/format.md#log). A hidden row whose key is in the log is left out of the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from operator import and_
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from builder.base import BATCH_ROWS, RowDecoder, as_declared, open_bucket
+from builder.changes import HIDDEN
+from builder.ground import Ground
+from builder.partitions import Values, sum_partitions
+from builder.plan import PartitionPlan, files_of
+from builder.slots import with_places
+from builder.spark_errors import raise_marked
+from stelae import types as t
+from stelae.errors import Conflict, StelaeError
+from stelae.keys import KeyCodec
+from stelae.log import LogPart, log_parts, read_part
+from stelae.log_records import Inserted
+from stelae.manifest import Snapshot
+from stelae.merging import state_columns
+from stelae.schema import TableSchema
+from stelae.takeover import log_folder
+from stelae.warehouse import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stelae.sst import Tablet
+
+PLACE = "__stelae_place"
+"""INT column: which bucket of the parent a row falls into, through all partitions; null where it has no such partition.
+"""
+REPLACES_HIDDEN = "__stelae_replaces_hidden"
+"""BOOLEAN column of log rows: the parent has a hidden row of the key."""
+
+MAX_TASKS = 200
+
+
+@dataclass(frozen=True)
+class LoggedRows:
+    """Rows of the log that count, computed once."""
+
+    schema: TableSchema
+    frame: DataFrame
+    """Columns as `stored_rows` of builder/base.py gives them with state, and `__stelae_replaces_hidden`."""
+    counts: Mapping[Values, int]
+    """Rows by partition."""
+    replaced: int
+    """Of them, those in whose place the parent has a hidden row."""
+
+    @property
+    def rows(self) -> DataFrame:
+        return self.frame.drop(REPLACES_HIDDEN)
+
+    def without_replaced(self, base: DataFrame) -> DataFrame:
+        """Base rows without the hidden ones whose place rows of the log take."""
+        from pyspark.sql import functions as f
+
+        names = {column.name: f"__stelae_replaced_{column.id}" for column in self.schema.primary_key_columns}
+        keys = [f.col(t.quote_name(name)).alias(alias) for name, alias in names.items()]
+        replaced = self.frame.where(f.col(REPLACES_HIDDEN)).select(*keys)
+        same = [f.col(t.quote_name(name)).eqNullSafe(f.col(alias)) for name, alias in names.items()]
+        return base.join(replaced, reduce(and_, same), "left_anti")
+
+
+@contextmanager
+def rows_of_log(spark: SparkSession, table: Table, ground: Ground) -> Iterator[LoggedRows | None]:
+    """The rows of the log that a build covers, as long as the block runs; None where there are no records."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    frame = _log_rows(spark, table, ground.parent, ground.log_from, ground.log_until)
+    if frame is None:
+        yield None
+        return
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        sums = sum_partitions(table.schema, frame, f.lit(1), f.col(REPLACES_HIDDEN).cast("int"))
+        counts = {values: rows for values, (rows, _) in sums if rows}
+        yield LoggedRows(table.schema, frame, counts, sum(replaced for _, (_, replaced) in sums))
+    finally:
+        frame.unpersist()
+
+
+def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, first: int, until: int) -> DataFrame | None:
+    """The rows of the log's records from `first` to `until` - 1 whose key is not visible in the parent."""
+    from pyspark.sql import functions as f
+
+    schema = table.schema
+
+    folder = log_folder(table.storage)
+    parts = log_parts(folder, first, until) if folder is not None and first < until else ()
+    if not parts:
+        return None
+    state = state_columns(schema)
+    decoder = RowDecoder(table, schema, state)
+    read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, parts), decoder.ddl)
+    declared = as_declared([*schema.columns, *state])
+    if parent is None:
+        return read.select(*declared, HIDDEN, f.lit(False).alias(REPLACES_HIDDEN))
+    places = _places(parent)
+    buckets = [bucket for place in places if place.base for bucket in place.base.buckets]
+    tasks = max(1, min(len(buckets), MAX_TASKS))
+    moved = with_places(read, schema, places, PLACE).repartition(tasks, PLACE).sortWithinPartitions(PLACE)
+    # By number: `mapInArrow` takes a dot or a back quote in a name for syntax.
+    numbered = [f.col(t.quote_name(column.name)).alias(f"_{i}") for i, column in enumerate(decoder.columns)]
+    lookup = _Lookup(decoder, tuple(tuple(files_of(bucket)) for bucket in buckets))
+    kept = moved.select(PLACE, *numbered, HIDDEN).mapInArrow(lookup, f"{decoder.ddl}, {REPLACES_HIDDEN} BOOLEAN")
+    return kept.select(*declared, HIDDEN, REPLACES_HIDDEN)
+
+
+def _places(parent: Snapshot) -> list[PartitionPlan]:
+    """The partitions of the parent with their buckets numbered through."""
+    places = []
+    first = 0
+    for partition in parent.partitions:
+        places.append(PartitionPlan(partition.values, partition.folder, partition.bucket_count, partition, first))
+        first += partition.bucket_count
+    return places
+
+
+@dataclass(frozen=True)
+class _PartReader:
+    """Runs on executors: turns numbers of parts into the rows in them. Pickled with the task."""
+
+    decoder: RowDecoder
+    parts: tuple[LogPart, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    yield from self._read(self.parts[index])
+        except StelaeError as error:
+            raise_marked(error)
+
+    def _read(self, part: LogPart) -> Iterator[pa.RecordBatch]:
+        """Records hold a few rows each: those of a partition are decoded together."""
+        waiting: dict[Values, tuple[list[bytes], list[bytes]]] = {}
+        for entry in read_part(part):
+            if not isinstance(entry.record, Inserted):
+                continue
+            self._check_schema(entry.record.schema_id)
+            keys, rows = waiting.setdefault(entry.record.partition, ([], []))
+            keys += entry.record.keys
+            rows += entry.record.rows
+            if len(keys) >= BATCH_ROWS:
+                yield self.decoder.batch(entry.record.partition, keys, rows)
+                del waiting[entry.record.partition]
+        for partition, (keys, rows) in waiting.items():
+            if keys:
+                yield self.decoder.batch(partition, keys, rows)
+
+    def _check_schema(self, schema_id: int) -> None:
+        if schema_id not in self.decoder.table.schemas:
+            raise Conflict(
+                f"the table was altered meanwhile: rows were written online with schema {schema_id}",
+                place=str(self.decoder.table.name),
+                hint="build again",
+            )
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """Runs on executors: drops rows whose key is visible in the parent. Pickled with the task.
+
+    Batches come sorted by place: each bucket is opened once a task.
+    """
+
+    decoder: RowDecoder
+    buckets: tuple[tuple[str, ...], ...]
+    """Files of each bucket of the parent, by place."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            with ExitStack() as stack:
+                opened, tablet = -1, None
+                for batch in batches:
+                    # Null, in a partition that the parent has not, becomes -1.
+                    places = batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False)
+                    bounds = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+                    for start, stop in pairwise(bounds):
+                        place = int(places[start])
+                        if place != opened:
+                            stack.close()
+                            files = self.buckets[place] if place >= 0 else ()
+                            storage = self.decoder.table.storage
+                            tablet = stack.enter_context(open_bucket(storage, files)) if files else None
+                            opened = place
+                        yield self._kept(batch.slice(start, stop - start), tablet)
+        except StelaeError as error:
+            raise_marked(error)
+
+    def _kept(self, batch: pa.RecordBatch, tablet: Tablet | None) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        hidden = np.zeros(batch.num_rows, dtype=bool)
+        if tablet is not None:
+            found = tablet.multi_get(self._keys(batch))
+            there = [index for index, row in enumerate(found) if row is not None]
+            rows = pa.array([found[index] for index in there], pa.binary())
+            hidden[there] = self.decoder.hidden_mask(rows)
+            keep = hidden.copy()
+            keep[[index for index, row in enumerate(found) if row is None]] = True
+            batch, hidden = batch.filter(pa.array(keep)), hidden[keep]
+        names = [*(column.name for column in self.decoder.columns), HIDDEN, REPLACES_HIDDEN]
+        return pa.RecordBatch.from_arrays([*batch.columns[1:], pa.array(hidden, pa.bool_())], names=names)
+
+    def _keys(self, batch: pa.RecordBatch) -> list[bytes]:
+        schema = self.decoder.schema
+        first = 1 + len(schema.partition_columns)
+        return KeyCodec(schema.key_columns).encode_list(batch.columns[first : first + len(schema.key_columns)])

@@ -1,0 +1,68 @@
+"""Which partitions rows fall into, counted by Spark: values and counts on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from builder.plan import MAX_PARTITIONS
+from builder.spark_errors import translated
+from stelae import types as t
+from stelae.errors import InvalidRequest
+from stelae.paths import PartitionValue, partition_folder
+from stelae.schema import TableSchema
+from stelae.values import value_codec
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Values = tuple[PartitionValue, ...]
+"""The values of a partition's columns as JSON, as the manifest has them."""
+
+
+def count_partitions(schema: TableSchema, rows: DataFrame) -> list[tuple[Values, int]]:
+    """Values and rows of each partition. Without partition columns, there is one."""
+    from pyspark.sql import functions as f
+
+    return [(values, count) for values, (count,) in sum_partitions(schema, rows, f.lit(1))]
+
+
+def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Column) -> list[tuple[Values, tuple[int, ...]]]:
+    """Values of each partition, and sums of some numbers over its rows."""
+    from pyspark.sql import functions as f
+
+    names = [t.quote_name(name) for name in schema.partition_keys]
+    sums = [f.coalesce(f.sum(n), f.lit(0)).cast("bigint").alias(f"__stelae_sum_{i}") for i, n in enumerate(numbers)]
+    summed = rows.groupBy(*names).agg(*sums)
+    with translated("counting the input"):
+        # Through Arrow: `collect` gives instants as wall clocks of this machine's zone.
+        found = summed.limit(MAX_PARTITIONS + 1).toArrow()
+    try:
+        table = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    except (ValueError, OverflowError) as exc:
+        raise InvalidRequest(
+            f"a partition is outside of the years 1 to 9999: {exc}", place=", ".join(schema.partition_keys)
+        ) from exc
+    if len(table) > MAX_PARTITIONS:
+        raise InvalidRequest(
+            f"the input falls into more than {MAX_PARTITIONS:,} partitions",
+            place=", ".join(schema.partition_keys),
+            hint="partition by a column with fewer values",
+        )
+    codecs = [value_codec(column) for column in schema.partition_columns]
+    return [
+        (
+            tuple(
+                codec.to_json(codec.from_python(value, name))
+                for codec, name, value in zip(codecs, schema.partition_keys, row, strict=False)
+            ),
+            tuple(row[len(names) :]),
+        )
+        for row in table
+    ]
+
+
+def with_folders(schema: TableSchema, counts: Mapping[Values, int]) -> list[tuple[Values, str, int]]:
+    """Values, folder and rows of each partition, sorted by folder."""
+    found = [(values, partition_folder(schema.partition_keys, values), rows) for values, rows in counts.items()]
+    return sorted(found, key=lambda partition: partition[1])
