@@ -24,7 +24,7 @@ from stelae.reader import SLOT_BYTES, SnapshotReader
 from stelae.sst import OnlineRows
 from stelae.values import value_codec
 
-CHUNK_KEYS = 8192
+CHUNK_KEYS = 4096
 """Keys to gather before they are put. Enough for numpy to pay off, and few enough for `put_many`, which holds the GIL,
 to take some milliseconds.
 """
