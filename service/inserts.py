@@ -84,7 +84,11 @@ class InsertIfNotExists(Endpoint):
                 rows = [row or NO_ROW for row in known] if unknown else known  # type: ignore[assignment]
             if not unknown:
                 return self._answer(rows, flags, opened)
-            answer, others = await self._insert([keys[index] for index in unknown], body)
+            try:
+                answer, others = await self._insert([keys[index] for index in unknown], body)
+            except InvalidRequest:
+                await self._parsed(keys)  # says which of all keys it is
+                raise
             for index, row, inserted in zip(unknown, others, answer.inserted, strict=True):
                 rows[index] = row
                 if inserted:
@@ -116,9 +120,13 @@ class InsertIfNotExists(Endpoint):
         writer = self.table.writer
         if writer is None:
             raise self.table.unavailable()
-        parsed = await self._parsed(keys)
         shape_of(body, self.open_table())  # what can't be answered is not inserted
-        answer = await writer.insert(parsed, self._reload)
+        if len(keys) == 1:
+            parsed = parse_keys(keys, 0, 1, self.open_table())
+            answer = await writer.insert_one(parsed[0], self._reload)
+        else:
+            parsed = await self._parsed(keys)
+            answer = await writer.insert(parsed, self._reload)
         rows = await self._as_json(answer.rows, parsed, shape_of(body, answer.opened.reader.table))
         return answer, rows
 

@@ -46,7 +46,7 @@ from stelae.log import Entry, GroupCommit, LogWriter, again, read_log
 from stelae.log_records import Inserted, Record
 from stelae.online import replay
 from stelae.ownership import TableOwnership
-from stelae.reader import Key, SnapshotReader
+from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, Key, SnapshotReader
 from stelae.sst import BlockCache, OnlineRows
 from stelae.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 from stelae.warehouse import Table
@@ -343,6 +343,31 @@ class TableWriter:
             if answer is not None:
                 return answer
 
+    async def insert_one(self, key: Key, reload: Callable[[], Awaitable[None]]) -> Answer:
+        """`insert` of one key, in a third of the time: services insert key by key."""
+        while True:
+            owner = self.owner or await self.open(reload)
+            serving = self.served.serving
+            if serving is None:
+                raise self.served.unavailable()
+            opened = serving.current
+            reader = opened.reader
+            place = reader.locate(key)
+            row = None if place is None else reader.find(key)
+            if place is None or (row is not None and row[FLAGS] != HIDDEN_FLAGS):
+                return Answer(opened, [row], [False])
+            if owner.reader is not reader:
+                raise AssertionError("what is served is not what the owner shows")
+            batch = owner.pending.get(place)
+            if batch is not None:
+                await asyncio.shield(batch.done)
+            elif owner.lacks_ids(1):
+                await owner.claim(1, self._thread)
+            else:
+                batch = owner.submit([key], [place], {place[:SLOT_BYTES]: 1})
+                await asyncio.shield(batch.done)
+                return Answer(opened, [batch.rows[0]], [True])
+
     async def open(self, reload: Callable[[], Awaitable[None]]) -> Owner:
         """Own the table, if it can be had. What `insert` raises, this does, too."""
         refused = self.refusal()
@@ -394,7 +419,7 @@ class TableWriter:
             asked: dict[bytes, int] = {}
             for place in places:
                 if place is not None:
-                    asked[place[:4]] = asked.get(place[:4], 0) + 1
+                    asked[place[:SLOT_BYTES]] = asked.get(place[:SLOT_BYTES], 0) + 1
             batch = owner.submit([keys[first[place]] for place in new], new, asked)
             row_of = dict(zip(new, batch.rows, strict=True))
             await asyncio.shield(batch.done)
@@ -495,7 +520,7 @@ class Owner:
         records: list[Record] = [] if self.ids is None else [*self.ids.unlogged()]
         by_slot: dict[bytes, list[int]] = {}
         for index, place in enumerate(places):
-            by_slot.setdefault(place[:4], []).append(index)
+            by_slot.setdefault(place[:SLOT_BYTES], []).append(index)
         for slot, indexes in by_slot.items():
             partition, bucket, _ = self.reader.log_place(places[indexes[0]])
             records.append(
@@ -503,7 +528,7 @@ class Owner:
                     schema_id=self._schema.id,
                     partition=partition,
                     bucket=bucket,
-                    keys=[places[index][4:] for index in indexes],
+                    keys=[places[index][SLOT_BYTES:] for index in indexes],
                     rows=[rows[index] for index in indexes],
                     asked=asked[slot],
                 )

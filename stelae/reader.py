@@ -457,6 +457,14 @@ class SnapshotReader:
                     rows[index] = row
         return rows
 
+    def visible_rows(self, most: int) -> Iterator[list[bytes]]:
+        """Row bytes of all visible rows, in lists of at most `most`."""
+        for partition in self._asked.values():
+            for tablet in partition.tablets:
+                scan = iter(()) if tablet is None else tablet.scan()
+                while chunk := list(islice(scan, most)):
+                    yield [row for _, row in chunk if row[FLAGS] != HIDDEN_FLAGS]
+
     def log_place(self, place: bytes) -> tuple[tuple[PartitionValue, ...], int, bytes]:
         """What the log says instead of a place: partition values as in the manifest, bucket, key bytes."""
         found = self._buckets[int.from_bytes(place[:SLOT_BYTES], "big")]

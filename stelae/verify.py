@@ -6,6 +6,7 @@
     manifest  as many rows and tombstones as it says, the first key, the last key
     lookups   a sample of keys, found through a reader that is opened as the server opens it
     claims    of ids, and epochs of ownership, if the table has them: readable, without gaps, no id claimed twice
+    ids       of a dictionary table, those in its log included: every row has one, all are claimed, no two the same
 
 What is wrong is collected, not raised: one bad file does not hide another. `stelae verify` prints the report.
 """
@@ -21,16 +22,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from stelae.buckets import BucketFunction
 from stelae.claims import (
     BIGINT_LIMIT,
     FIRST_CLAIM,
+    FIRST_ID,
     TableClaims,
     check_claims_are_dense,
     check_claims_are_disjoint,
@@ -39,14 +43,17 @@ from stelae.claims import (
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
 from stelae.loading import open_snapshot
+from stelae.log import read_log, recover
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.online import replay
 from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
 from stelae.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
 from stelae.preparing import fetch_file
 from stelae.reader import JsonRow, SnapshotReader
 from stelae.rows import RowReader
-from stelae.sst import MIB, BlockCache, Tablet
+from stelae.sst import MIB, BlockCache, OnlineRows, Tablet
 from stelae.storage import Storage
+from stelae.takeover import has_log, log_folder
 from stelae.values import value_codec
 from stelae.warehouse import Table
 
@@ -117,7 +124,9 @@ def verify_snapshot(
                         listener(Progress(done, total))
         if not run.problems:
             run.check_lookups(scratch)
-    run.problems += ownership_problems(table)
+        run.problems += ownership_problems(table)
+        if not run.problems and table.schema.auto_increment is not None:
+            run.check_ids(scratch)
     return VerifyReport(
         table=str(table.name),
         snapshot=snapshot.id,
@@ -142,6 +151,38 @@ def scratch_folder(storage: Storage) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class SeenIds:
+    """Which ids there are: a bit for each, in blocks of those ranges that have any."""
+
+    BLOCK_BITS = 20
+
+    def __init__(self, last: int) -> None:
+        """`last` is the greatest id that was ever claimed."""
+        self.last = last
+        self._blocks: dict[int, npt.NDArray[np.uint8]] = {}
+
+    def add(self, ids: npt.NDArray[np.int64]) -> str:
+        """Take some ids, and say what is wrong with one of them; '' if nothing is."""
+        wild = (ids < FIRST_ID) | (ids > self.last)
+        if wild.any():
+            return f"id {ids[wild][0]} was never claimed; claims end at {self.last}"
+        ids = np.sort(ids)
+        same = ids[1:] == ids[:-1]
+        if same.any():
+            return f"id {ids[1:][same][0]} is of two keys"
+        numbers = ids >> self.BLOCK_BITS
+        for number in np.unique(numbers):
+            bits = np.zeros(1 << self.BLOCK_BITS, np.bool_)
+            bits[ids[numbers == number] & ((1 << self.BLOCK_BITS) - 1)] = True
+            packed = np.packbits(bits)
+            before = self._blocks.get(int(number))
+            if before is not None and (before & packed).any():
+                twice = np.flatnonzero(np.unpackbits(before & packed))[0]
+                return f"id {(int(number) << self.BLOCK_BITS) + int(twice)} is of two keys"
+            self._blocks[int(number)] = packed if before is None else before | packed
+        return ""
 
 
 @dataclass
@@ -182,6 +223,26 @@ class _Run:
         self.bytes_read += file.bytes
         self.problems += [Problem(file.path, message) for message in [*content.problems, *content.differences(file)]]
         self.samples += [(partition, key, row) for key, row in content.samples]
+
+    def check_ids(self, scratch: Path) -> None:
+        """Every visible row has an id of its own, and so has every row of the log that is not in the snapshot."""
+        names = self.table.schema.options.auto_increment_fields
+        reader = open_snapshot(self.table, self.snapshot, scratch, BlockCache(8 * MIB))
+        folder = log_folder(self.table.storage)
+        if folder is not None and has_log(self.table):
+            reader = reader.with_online(OnlineRows.open(scratch / "online", BlockCache(8 * MIB)))
+            # Only what is durable for sure: a server may be writing.
+            until = max(recover(folder).last_flush, self.snapshot.log_offset)
+            entries = read_log(folder, self.snapshot.log_offset)
+            replay(reader, takewhile(lambda entry: entry.offset < until, entries))
+        newest = TableClaims(self.table.storage, BIGINT_LIMIT).newest()
+        seen = SeenIds(0 if newest is None else newest.ids.last)
+        for rows in reader.visible_rows(BATCH_ROWS):
+            [ids] = reader.table.rows.decode_batch(pa.array(rows, pa.binary()), names)
+            wrong = f"{ids.null_count} rows have no id" if ids.null_count else seen.add(ids.to_numpy().astype(np.int64))
+            if wrong:
+                self.problems.append(Problem(f"column {names[0]}", wrong))
+                return
 
     def check_lookups(self, scratch: Path) -> None:
         """Sampled keys are answered, each with its row, by a reader like the server's."""

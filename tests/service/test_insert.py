@@ -206,6 +206,17 @@ def test_bad_requests_insert_nothing(server: Server, body: Any, status: int, say
     assert ids(server, "first") == [1]
 
 
+def test_an_error_names_the_key_of_the_request(warehouse: Warehouse) -> None:
+    warehouse.create_table(
+        "CREATE TABLE t (k VARCHAR(3), id INT, PRIMARY KEY (k) NOT ENFORCED) WITH ('auto-increment.fields' = 'id')"
+    )
+    with serving(warehouse) as server:
+        path = "/v1/tables/t/insert-if-not-exists"
+        server.post(path, {"keys": ["a", "b"]})
+        assert server.post(path, {"keys": ["a", "b", "c", "long"]}).problem["place"] == "keys[3].k"
+        assert server.post(path, {"keys": ["a", "b", "c"]}).json["inserted"] == [False, False, True]
+
+
 def test_other_methods_and_pins(server: Server) -> None:
     assert server.get(INSERT).status == 405
     assert "as it is now" in server.post(INSERT, {"keys": ["a"]}, {"Stelae-Snapshot": "1"}).problem["detail"]

@@ -20,10 +20,13 @@ import pytest
 import stelae.verify
 from stelae.claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
 from stelae.errors import Unavailable
+from stelae.inserting import NewRows
+from stelae.log_records import Inserted
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.ownership import TableOwnership
 from stelae.paths import claim_path, epoch_path
 from stelae.sst import SstWriter
+from stelae.takeover import take_over
 from stelae.verify import Progress, VerifyReport, verify_snapshot
 from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
@@ -324,6 +327,39 @@ def test_all_problems_of_ids_and_owners_are_found(owned: Table) -> None:
     assert sorted(problems) == ["auto-increment", claim_path(0), epoch_path(2)]
     assert_told(problems["auto-increment"], "claims 1 .* and 2 .* have ids in common")
     assert_told(problems[epoch_path(2)], "the file holds epoch 1")
+
+
+UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
+    WITH ('auto-increment.fields' = 'id')"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "logged", "told"),
+    [
+        ({"a": 1, "b": 2}, {}, ""),
+        ({"a": 1, "b": 2}, {"c": 3, "a": 1}, ""),
+        ({"a": 1, "b": 1}, {}, "id 1 is of two keys"),
+        ({"a": 1, "b": 2}, {"c": 2}, "id 2 is of two keys"),
+        ({"a": 1, "b": 2_000_000}, {"c": 2_000_000}, "id 2000000 is of two keys"),
+        ({"a": 1, "b": 3_000_001}, {}, "id 3000001 was never claimed; claims end at 3000000"),
+        ({"a": 0}, {}, "id 0 was never claimed"),
+        ({"a": 1, "b": None}, {}, "1 rows have no id"),
+    ],
+)
+def test_ids(tmp_path: Path, rows: dict[str, int | None], logged: dict[str, int], told: str) -> None:
+    table = Warehouse(tmp_path / "w").create_table(UIDS)
+    owner = take_over(table, "server", "a", "http://a")
+    TableClaims(table.storage, 2**40).claim(3_000_000, owner="a", epoch=1, purpose="online")
+    commit_rows(table, [{"name": name, "id": number} for name, number in rows.items()])
+    assert owner.writer is not None
+    for name, number in {**logged, "last, which may not be durable": 9}.items():
+        owner.writer.append([Inserted(0, (), 0, [name.encode()], NewRows(table.schema).rows([number]), 1)])
+        owner.writer.flush()
+    problems = verify(table).problems
+    assert len(problems) == bool(told)
+    if told:
+        assert problems[0].place == "column id"
+        assert_told(problems[0].message, told)
 
 
 def assert_told(message: str, pattern: str) -> None:
