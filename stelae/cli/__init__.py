@@ -5,6 +5,7 @@
     tables.py      create, alter, tables, describe, snapshots
     upkeep.py      rollback, expire, clean, verify
     lookup.py      lookup
+    insert.py      insert
     log.py         log
 
 Builder and service add theirs (build, serve, demo) through the entry point `stelae.commands`: the core knows neither of
@@ -24,7 +25,7 @@ import typer
 from typer.core import TyperGroup
 
 from stelae import __version__
-from stelae.cli import log, lookup, screen, tables, upkeep
+from stelae.cli import insert, log, lookup, screen, tables, upkeep
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 
 COMMANDS = "stelae.commands"
@@ -38,7 +39,7 @@ EXIT_CODES: Mapping[type[StelaeError], int] = {
     Unavailable: 5,
     CorruptData: 6,
 }
-"""Exit code of each kind of error; 0 is success, 1 the answer no (`lookup`: no such row)."""
+"""Exit code of each kind of error; 0 is success, 1 the answer no: `lookup` no such row, `insert` no such partition."""
 UNEXPECTED = 70
 """Exit code of an error that nobody raised on purpose."""
 INTERRUPTED = 130
@@ -57,7 +58,7 @@ EXTRAS = {
 """Modules that do not come with the core: the extra that brings each."""
 
 ORDER = (
-    *("create", "alter", "build", "serve", "lookup"),
+    *("create", "alter", "build", "serve", "lookup", "insert"),
     *("tables", "describe", "snapshots", "log", "verify"),
     *("rollback", "expire", "clean", "demo"),
 )
@@ -120,7 +121,7 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_stelae)
-    for part in (tables, upkeep, lookup, log):
+    for part in (tables, upkeep, lookup, insert, log):
         part.register(app)
     for plugin in sorted(entry_points(group=COMMANDS), key=lambda plugin: plugin.name):
         add_plugin(app, plugin)

@@ -221,21 +221,21 @@ class ServerSource:
         self.schema = schema
 
     def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
-        rows = self._client.lookup_many(self._table, [self._python(key)], columns=columns, snapshot=self._snapshot)
-        return FoundRow(None if rows[0] is None else self._json(rows[0]), rows.snapshot or 0)
+        rows = self._client.lookup_many(self._table, [self.python_key(key)], columns=columns, snapshot=self._snapshot)
+        return FoundRow(None if rows[0] is None else self.json_row(rows[0]), rows.snapshot or 0)
 
     def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
         page = self._client.prefix_lookup(
-            self._table, self._python(prefix), limit=limit, columns=columns, snapshot=self._snapshot
+            self._table, self.python_key(prefix), limit=limit, columns=columns, snapshot=self._snapshot
         )
-        return Found([self._json(row) for row in page.rows], page.next_page_token is not None, page.snapshot)
+        return Found([self.json_row(row) for row in page.rows], page.next_page_token is not None, page.snapshot)
 
-    def _python(self, key: Mapping[str, Any]) -> dict[str, Any]:
+    def python_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
         from stelae.values import value_codec
 
         return {name: value_codec(self.schema.by_name[name]).to_python(value) for name, value in key.items()}
 
-    def _json(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def json_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         from stelae.values import value_codec
 
         codecs = {name: value_codec(self.schema.by_name[name]) for name in row}
@@ -252,10 +252,7 @@ def _source(
             raise InvalidRequest("give either --url or --warehouse", place="lookup")
         url, warehouse = (url, None) if typed == ["url"] else (None, warehouse)
     if url:
-        from stelae.client import Client
-
-        logging.getLogger("urllib3").setLevel(logging.ERROR)  # It would warn of every repetition.
-        return ServerSource(stack.enter_context(Client(url)), table, snapshot)
+        return ServerSource(stack.enter_context(open_client(url)), table, snapshot)
     if warehouse:
         return WarehouseSource(stack, warehouse, table, snapshot)
     raise InvalidRequest(
@@ -263,6 +260,14 @@ def _source(
         place="lookup",
         hint=f"--url http://localhost:8000, or -w WAREHOUSE; {URL_VARIABLE} and {WAREHOUSE_VARIABLE} do as well",
     )
+
+
+def open_client(url: str) -> Client:
+    """A client that says what fails once, as an error."""
+    from stelae.client import Client
+
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # It would warn of every repetition.
+    return Client(url)
 
 
 def _is_typed(context: typer.Context, name: str) -> bool:

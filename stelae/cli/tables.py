@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,6 +108,8 @@ def describe(
                 "table": str(found.name),
                 "url": found.url,
                 "schema": found.schema.encode(),
+                "ids": _ids_json(found),
+                "owner": _owner_json(found),
                 "snapshot": _snapshot_json(shown),
                 "partitions": [] if shown is None else _partitions_json(shown),
             }
@@ -203,7 +206,52 @@ def _definition_facts(table: Table) -> list[tuple[str, str]]:
         facts.append(("partitioned by", ", ".join(schema.partition_keys)))
     facts.append(("bucketed by", ", ".join(column.name for column in schema.bucket_columns)))
     facts.append(("schema", str(schema.id)))
+    ids, owner = _ids_json(table), _owner_json(table)
+    if ids is not None:
+        claimed = f"ids to {ids['claimed']:,} are claimed" if ids["claimed"] else "no id is claimed yet"
+        facts.append(("ids", f"in column {ids['column']}; {claimed}"))
+    if owner is not None:
+        facts.append(("owner", owner_text(owner)))
     return facts
+
+
+def _ids_json(table: Table) -> dict[str, Any] | None:
+    """The column whose ids the table mints, and how far they are claimed."""
+    from stelae.claims import TableClaims, id_limit
+
+    column = table.schema.auto_increment
+    if column is None:
+        return None
+    newest = TableClaims(table.storage, id_limit(column)).newest()
+    return {"column": column.name, "claimed": 0 if newest is None else newest.ids.last}
+
+
+def _owner_json(table: Table) -> dict[str, Any] | None:
+    """Who may write to the table online, or mint its ids. None if it never had an owner."""
+    from stelae.ownership import TableOwnership
+    from stelae.takeover import lives, log_folder
+
+    current = TableOwnership(table.storage, str(table.name)).current()
+    if current is None:
+        return None
+    return {
+        "kind": current.kind,
+        "name": current.owner,
+        "url": current.url,
+        "epoch": current.number,
+        "taken_ms": current.taken_ms,
+        # On object stores nobody can tell.
+        "lives": lives(table.storage, current) if log_folder(table.storage) is not None else None,
+    }
+
+
+def owner_text(owner: Mapping[str, Any]) -> str:
+    """`server a:8000 at http://a:8000, epoch 3`"""
+    if owner["kind"] == "free":
+        return f"nobody; {owner['name']} gave it up, epoch {owner['epoch']}"
+    at = f" at {owner['url']}" if owner["url"] else ""
+    gone = ", which is gone" if owner["lives"] is False else ""
+    return f"{owner['kind']} {owner['name']}{at}{gone}, epoch {owner['epoch']}"
 
 
 def _column_cells(column: Column, schema: TableSchema, commented: bool) -> list[str]:
@@ -212,18 +260,22 @@ def _column_cells(column: Column, schema: TableSchema, commented: bool) -> list[
         roles.append(f"primary {schema.primary_key.index(column.name) + 1}")
     if column.name in schema.partition_keys:
         roles.append("partition")
+    if column == schema.auto_increment:
+        roles.append("auto-increment")
     cells = [column.name, column.type.sql_name(), "yes" if column.type.nullable else "no", ", ".join(roles)]
     return [*cells, column.comment or ""] if commented else cells
 
 
 def _snapshot_facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     totals = snapshot.totals
+    log = [("log", f"records below {snapshot.log_offset:,} are in it")] if snapshot.log_offset else []
     hidden = f", and {screen.count_text(totals.hidden_rows, 'tombstone')}" if totals.hidden_rows else ""
     return [
         ("snapshot", f"{snapshot.id} ({_kind(snapshot)}), built {screen.time_text(snapshot.created_ms)}"),
         ("rows", f"{totals.visible_rows:,}{hidden}"),
         ("buckets", f"{_bucket_count(snapshot):,}" + _partition_note(snapshot)),
         ("files", f"{totals.files:,}, {screen.size_text(totals.bytes)}"),
+        *log,
         ("built with", ", ".join(f"{name} {version}" for name, version in sorted(snapshot.versions.items()))),
     ]
 
@@ -272,6 +324,7 @@ def _snapshot_json(snapshot: Snapshot | None) -> dict[str, Any] | None:
         "buckets": _bucket_count(snapshot),
         "files": snapshot.totals.files,
         "bytes": snapshot.totals.bytes,
+        "log_offset": snapshot.log_offset,
         "versions": dict(snapshot.versions),
         "properties": dict(snapshot.properties),
     }
