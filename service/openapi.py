@@ -1,9 +1,11 @@
 """The OpenAPI page: what FastAPI knows of its own routes, and the hot ones, which it does not know.
 
-The examples are requests to two tables, with their answers (tests/service/test_openapi.py builds the tables, sends
-every example and compares):
+The examples are requests to some tables, with their answers (tests/service/test_openapi.py builds the tables, sends
+every example and compares; only one of them brings a new key):
 
-    shop.users    PRIMARY KEY (user_id)                          shop.orders    PRIMARY KEY (user_id, order_id)
+    shop.users    PRIMARY KEY (user_id)         shop.orders    PRIMARY KEY (user_id, order_id)
+    shop.uids     PRIMARY KEY (name), ids       shop.visits    PRIMARY KEY (day, user_id), by day, ids
+                                                shop.names     the same as uids, owned by another server
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from stelae.wire import DEFAULT_LIMIT, JSON, PROBLEM_JSON, SNAPSHOT_HEADER, TABL
 
 LOOKUP_TEMPLATE = TABLES_PATH + "/{table}/lookup"
 PREFIX_LOOKUP_TEMPLATE = TABLES_PATH + "/{table}/prefix-lookup"
+INSERT_TEMPLATE = TABLES_PATH + "/{table}/insert-if-not-exists"
 
 Json = dict[str, Any]
 
 ABOUT = """
-Point, batch and prefix lookups in primary-key tables that Spark builds.
+Point, batch and prefix lookups in primary-key tables that Spark builds, and inserts of keys that are not there.
 
 Values are typed by the table's schema: integers are numbers, DECIMAL is a string of digits, dates and times are ISO
 8601, BYTES is base64, NaN and infinities are the strings `NaN`, `Infinity`, `-Infinity`. Errors are [problem
@@ -62,6 +65,8 @@ ORDERS = [
     {"user_id": 42, "order_id": 1002, "status": "open", "total": "5.00"},
     {"user_id": 42, "order_id": 1003, "status": "open", "total": "18.00"},
 ]
+UIDS = [{"name": "ann", "id": 1}, {"name": "bob", "id": 2}]
+VISIT = {"day": "2026-11-20", "user_id": 42, "id": 1}
 PAGE_TOKEN = "WyIiLCI4MDAwMDAwMDAwMDAwMDJhODAwMDAzZWEiXQ"  # noqa: S105
 
 
@@ -129,18 +134,74 @@ EXAMPLES: Sequence[Example] = (
         "not a prefix", PREFIX_LOOKUP_TEMPLATE, "post", "shop.orders", 400,
         _problem("invalid-request", 400, place="prefix"), body={"prefix": {"order_id": 1001}},
     ),
+    Example(
+        "found and inserted", INSERT_TEMPLATE, "post", "shop.uids", 200,
+        {
+            "rows": [UIDS[1], {"name": "cleo", "id": 3}, {"name": "cleo", "id": 3}],
+            "inserted": [False, True, False],
+            "snapshot": 1,
+        },
+        body={"keys": ["bob", {"name": "cleo"}, "cleo"]},
+    ),
+    Example(
+        "some columns of rows", INSERT_TEMPLATE, "post", "shop.uids", 200,
+        {"rows": [{"id": 2}, {"id": 1}], "inserted": [False, False], "snapshot": 1},
+        body={"keys": ["bob", "ann"], "columns": ["id"]},
+    ),
+    Example(
+        "no such partition", INSERT_TEMPLATE, "post", "shop.visits", 200,
+        {"rows": [VISIT, None], "inserted": [False, False], "snapshot": 1},
+        body={"keys": [{"day": "2026-11-20", "user_id": 42}, {"day": "1999-12-31", "user_id": 42}]},
+    ),
+    Example(
+        "explicit id", INSERT_TEMPLATE, "post", "shop.uids", 400,
+        _problem("invalid-request", 400, place="keys[1].id"), body={"keys": ["ann", {"name": "dan", "id": 7}]},
+    ),
+    Example(
+        "pinned insert", INSERT_TEMPLATE, "post", "shop.uids", 400,
+        _problem("invalid-request", 400, place=SNAPSHOT_HEADER), body={"keys": ["ann"]}, headers={SNAPSHOT_HEADER: "1"},
+    ),
+    Example(
+        "owned by another server", INSERT_TEMPLATE, "post", "shop.names", 409,
+        _problem(
+            "conflict", 409, place="shop.names",
+            hint="send writes to it: http://other:8000; or take the table over: stelae serve --take-over",
+        ),
+        body={"keys": ["ann"]},
+    ),
 )  # fmt: skip
+
+
+_TABLE_PARAMETER: Json = {
+    "name": "table",
+    "in": "path",
+    "required": True,
+    "description": "`database.table`; a bare name is in database `default`.",
+    "schema": {"type": "string"},
+    "example": "shop.users",
+}
+
+_LOOKUP_PARAMETERS: Sequence[Json] = (
+    _TABLE_PARAMETER,
+    {
+        "name": SNAPSHOT_HEADER,
+        "in": "header",
+        "description": "Answer from this snapshot, or not at all.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+)
 
 
 def openapi_page(api: FastAPI) -> Json:
     """The whole page."""
     page = get_openapi(
         title=api.title, version=stelae.__version__, routes=api.routes, description=ABOUT.strip(),
-        tags=[{"name": name} for name in ("lookups", "tables", "probes")],
+        tags=[{"name": name} for name in ("lookups", "inserts", "tables", "probes")],
     )  # fmt: skip
     page["paths"] = {
         LOOKUP_TEMPLATE: {"get": _lookup(), "post": _batch_lookup()},
         PREFIX_LOOKUP_TEMPLATE: {"post": _prefix_lookup()},
+        INSERT_TEMPLATE: {"post": _insert()},
         **page["paths"],
     }
     schemas = page.setdefault("components", {}).setdefault("schemas", {})
@@ -217,6 +278,36 @@ def _prefix_lookup() -> Json:
     )
 
 
+def _insert() -> Json:
+    operation = _operation(
+        "post",
+        INSERT_TEMPLATE,
+        "InsertAnswer",
+        summary="The rows of many keys, inserted where they are not there",
+        description="Rows are in the order of the keys. A key that has no row gets one: with an id where the table mints "
+        "ids, and null in all other columns. It is durable before it is answered. A key that is there twice, in one "
+        "request or in several at once, is inserted once. `null` in place of a row: the table does not have the partition "
+        "of this key; partitions come with builds. New keys of one bucket are inserted all or none. The request can "
+        "always be repeated: a key that is there keeps its row.",
+        body="BatchRequest",
+        tag="inserts",
+        shared=(_TABLE_PARAMETER,),
+    )
+    examples = [e for e in EXAMPLES if e.template == INSERT_TEMPLATE]
+    responses = operation["responses"]
+    responses["200"]["description"] = "Found in the snapshot that the header names, or inserted above it."
+    responses["400"]["description"] = "The request is wrong, or the table takes no inserts. Nothing was inserted."
+    responses["404"] = _problem_response("No such table.", _with(examples, 404))
+    responses["409"] = _problem_response(
+        "Another server owns the table; the hint has its URL. Nothing was inserted.", _with(examples, 409)
+    )
+    responses["503"]["description"] = (
+        "The table can't be written now: its snapshot is loading, the disk is full, ... Of the keys that had no row it is "
+        "not known which were inserted; asking again for the same keys says so."
+    )
+    return operation
+
+
 def _operation(
     method: str,
     template: str,
@@ -226,14 +317,17 @@ def _operation(
     description: str,
     parameters: Sequence[Json] = (),
     body: str | None = None,
+    tag: str = "lookups",
+    shared: Sequence[Json] = _LOOKUP_PARAMETERS,
 ) -> Json:
+    """A route that FastAPI does not know. `shared`: its parameters that others have, too."""
     examples = [e for e in EXAMPLES if (e.method, e.template) == (method, template)]
     operation: Json = {
-        "tags": ["lookups"],
+        "tags": [tag],
         "operationId": f"{method}{template.rpartition('/')[2].title().replace('-', '')}",
         "summary": summary,
         "description": description,
-        "parameters": [*_SHARED_PARAMETERS, *parameters],
+        "parameters": [*shared, *parameters],
         "responses": {
             "200": {
                 "description": "From the snapshot that the header names.",
@@ -278,23 +372,6 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_SHARED_PARAMETERS: Sequence[Json] = (
-    {
-        "name": "table",
-        "in": "path",
-        "required": True,
-        "description": "`database.table`; a bare name is in database `default`.",
-        "schema": {"type": "string"},
-        "example": "shop.users",
-    },
-    {
-        "name": SNAPSHOT_HEADER,
-        "in": "header",
-        "description": "Answer from this snapshot, or not at all.",
-        "schema": {"type": "integer", "minimum": 1},
-    },
-)
-
 SCHEMAS: Mapping[str, Json] = {
     "Row": {
         "type": "object",
@@ -331,6 +408,25 @@ SCHEMAS: Mapping[str, Json] = {
         "additionalProperties": False,
         "properties": {
             "rows": {"type": "array", "items": {"anyOf": [_ref("Row"), {"type": "null"}]}},
+            "snapshot": {"type": "integer"},
+        },
+    },
+    "InsertAnswer": {
+        "type": "object",
+        "required": ["rows", "inserted", "snapshot"],
+        "additionalProperties": False,
+        "properties": {
+            "rows": {
+                "type": "array",
+                "items": {"anyOf": [_ref("Row"), {"type": "null"}]},
+                "description": "`null`: the table does not have the partition of this key.",
+            },
+            "inserted": {
+                "type": "array",
+                "items": {"type": "boolean"},
+                "description": "Aligned with the keys: whether this request inserted the row. Of a key that is there "
+                "several times, the first.",
+            },
             "snapshot": {"type": "integer"},
         },
     },

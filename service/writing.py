@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
@@ -38,12 +38,14 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
+import orjson
+
 from service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.claims import Claim, TableClaims, id_limit
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
 from stelae.inserting import GrantedIds, NewRows, check_takes_inserts, unused_ids
 from stelae.log import Entry, GroupCommit, LogWriter, again, read_log
-from stelae.log_records import Inserted, Record
+from stelae.log_records import Inserted, Payload, Record, encode_insert_of_one, encode_record
 from stelae.online import replay
 from stelae.ownership import TableOwnership
 from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, Key, SnapshotReader
@@ -88,7 +90,15 @@ class Batch:
     rows: list[bytes]
     reader: SnapshotReader
     """On which the keys were found to be new."""
+    submitted: asyncio.Future[range]
+    """The log's. Whoever waits for keys of another request waits for this."""
     done: asyncio.Future[None]
+    """For the request that brought the keys, which may go away."""
+
+    async def settled(self) -> None:
+        """Wait until the rows may be seen. Raises what the log says if they may not."""
+        await asyncio.wait([self.submitted])
+        self.submitted.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,12 +370,12 @@ class TableWriter:
                 raise AssertionError("what is served is not what the owner shows")
             batch = owner.pending.get(place)
             if batch is not None:
-                await asyncio.shield(batch.done)
+                await batch.settled()
             elif owner.lacks_ids(1):
                 await owner.claim(1, self._thread)
             else:
-                batch = owner.submit([key], [place], {place[:SLOT_BYTES]: 1})
-                await asyncio.shield(batch.done)
+                batch = owner.submit_one(key, place)
+                await batch.done
                 return Answer(opened, [batch.rows[0]], [True])
 
     async def open(self, reload: Callable[[], Awaitable[None]]) -> Owner:
@@ -406,10 +416,10 @@ class TableWriter:
                 unseen = [index for index in unseen if rows[index] is None]
                 continue
             wanted = [place for index in unseen if (place := places[index]) is not None]
-            waiting = {batch.done for place in wanted if (batch := owner.pending.get(place)) is not None}
+            waiting = {batch for place in wanted if (batch := owner.pending.get(place)) is not None}
             if waiting:
-                for done in waiting:
-                    await asyncio.shield(done)
+                for batch in waiting:
+                    await batch.settled()
                 continue
             new = list(dict.fromkeys(wanted))
             if owner.lacks_ids(len(new)):
@@ -422,7 +432,7 @@ class TableWriter:
                     asked[place[:SLOT_BYTES]] = asked.get(place[:SLOT_BYTES], 0) + 1
             batch = owner.submit([keys[first[place]] for place in new], new, asked)
             row_of = dict(zip(new, batch.rows, strict=True))
-            await asyncio.shield(batch.done)
+            await batch.done
             for index, place in zip(unseen, wanted, strict=True):
                 rows[index] = row_of[place]
                 answer.inserted[index] = first[place] == index
@@ -533,8 +543,20 @@ class Owner:
                     asked=asked[slot],
                 )
             )
-        submitted = self.commit.submit(records)
-        batch = Batch(keys, places, rows, self.reader, asyncio.get_running_loop().create_future())
+        return self._under_way(keys, places, rows, [encode_record(record) for record in records])
+
+    def submit_one(self, key: Key, place: bytes) -> Batch:
+        """`submit` of one key."""
+        rows = self._new_rows.rows((0,) if self.ids is None else self.ids.take(1))
+        payloads = [] if self.ids is None else [encode_record(record) for record in self.ids.unlogged()]
+        partition, bucket, key_bytes = self.reader.log_place(place)
+        text = orjson.dumps(partition) if partition else b"[]"
+        payloads.append(encode_insert_of_one(self._schema.id, text, bucket, key_bytes, rows[0]))
+        return self._under_way([key], [place], rows, payloads)
+
+    def _under_way(self, keys: list[Key], places: list[bytes], rows: list[bytes], payloads: list[Payload]) -> Batch:
+        submitted = self.commit.submit_payloads(payloads)
+        batch = Batch(keys, places, rows, self.reader, submitted, asyncio.get_running_loop().create_future())
         batch.done.add_done_callback(_seen)
         self._in_flight.append(batch)
         for place in places:
@@ -615,7 +637,7 @@ def _put_all(reader: SnapshotReader, batches: Sequence[Batch]) -> None:
     """The same for batches that were put onto the reader before, whose places need not be those of this one."""
     for batch in batches:
         places = [place or b"" for place in reader.locate_many(batch.keys)]
-        _put(reader, Batch(batch.keys, places, batch.rows, batch.reader, batch.done))
+        _put(reader, replace(batch, places=places))
 
 
 def _rows_at(reader: SnapshotReader, places: Sequence[bytes | None]) -> list[bytes | None]:

@@ -95,6 +95,10 @@ class GrantedIds:
     def take(self, count: int) -> list[int]:
         """The next ids. There are as many `left`."""
         self.left -= count
+        ids = self._ranges[0] if self._ranges else IdRange(0, 0)
+        if ids.count > count:  # nearly always
+            self._ranges[0] = IdRange(ids.first + count, ids.last)
+            return list(range(ids.first, ids.first + count))
         taken: list[int] = []
         while count:
             ids = self._ranges.popleft()

@@ -515,9 +515,12 @@ class GroupCommit:
         written. InvalidRequest for records that can't be encoded, and the failure for a log that takes no more, are
         raised here. A caller that is cancelled takes nothing back.
         """
+        return self.submit_payloads([encode_record(record) for record in records])
+
+    def submit_payloads(self, payloads: list[Payload]) -> asyncio.Future[range]:
+        """`submit` of encoded records."""
         if self._closing or self.failure is not None:
             raise again(self.failure or _closed(self.writer.path.parent))
-        payloads = [encode_record(record) for record in records]
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(payloads, future))
         if self._running is None:

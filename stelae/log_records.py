@@ -51,6 +51,7 @@ CHECKSUM = struct.Struct("<Q")  # On disk. Never change.
 CLAIM = struct.Struct("<3Q")  # On disk. Never change.
 SKIP = struct.Struct("<Q")  # On disk. Never change.
 BATCH = struct.Struct("<5I")  # On disk. Never change.
+ENDS = struct.Struct("<2I")  # On disk. Never change.
 
 HEADER_BYTES = HEADER.size + CHECKSUM.size
 RECORD_BYTES = CHECKSUM.size + RECORD.size
@@ -127,6 +128,12 @@ def encode_record(record: Record) -> Payload:
         return Payload(INSERTED, _encode_inserted(record))
     except struct.error as exc:
         raise InvalidRequest(f"a number does not fit a record of the log: {exc}") from exc
+
+
+def encode_insert_of_one(schema_id: int, partition: bytes, bucket: int, key: bytes, row: bytes) -> Payload:
+    """`encode_record` of an Inserted with one key, which was all that was asked for; `partition` is its JSON."""
+    head = BATCH.pack(schema_id, bucket, 1, 1, len(partition))
+    return Payload(INSERTED, b"".join((head, partition, ENDS.pack(len(key), len(row)), key, row)))
 
 
 def decode_record(payload: Payload, place: str) -> Record:

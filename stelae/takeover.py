@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,7 +28,7 @@ from stelae.locks import is_locked, try_lock
 from stelae.log import LogState, LogWriter, recover, remove_covered
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.ownership import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
-from stelae.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, parse_epoch_lock_path
+from stelae.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
 from stelae.storage import Storage
 from stelae.warehouse import Table
 
@@ -54,7 +55,21 @@ class Takeover:
 
     def still_holds(self) -> bool:
         """Whether nobody took over so far. One small request."""
-        return self.ownership.still_holds(self.epoch)
+        if self._next_epoch is None:
+            return self.ownership.still_holds(self.epoch)
+        try:
+            # What the other way does on a local folder, in a tenth of the time.
+            os.stat(self._next_epoch)  # noqa: PTH116 (a Path takes as long as the call)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return self.ownership.still_holds(self.epoch)
+        return False
+
+    @cached_property
+    def _next_epoch(self) -> str | None:
+        path = self.table.storage.local_path(epoch_path(self.epoch.number + 1))
+        return None if path is None else str(path)
 
     def release(self, note: str = "") -> bool:
         """Give the table up, for whoever wants it next; nothing may be minted or acknowledged any more. False when
