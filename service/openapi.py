@@ -284,11 +284,11 @@ def _insert() -> Json:
         INSERT_TEMPLATE,
         "InsertAnswer",
         summary="The rows of many keys, inserted where they are not there",
-        description="Rows are in the order of the keys. A key that has no row gets one: with an id where the table mints "
-        "ids, and null in all other columns. It is durable before it is answered. A key that is there twice, in one "
-        "request or in several at once, is inserted once. `null` in place of a row: the table does not have the partition "
-        "of this key; partitions come with builds. New keys of one bucket are inserted all or none. The request can "
-        "always be repeated: a key that is there keeps its row.",
+        description="Rows are in the order of the keys. A key that has no row gets one: with an id where the table "
+        "mints ids, and null in all other columns. It is durable before it is answered. A key that is there twice, in "
+        "one request or in several at once, is inserted once. `null` in place of a row: the table does not have the "
+        "partition of this key; partitions come with builds. New keys of one bucket are inserted all or none. The "
+        "request can always be repeated: a key that is there keeps its row.",
         body="BatchRequest",
         tag="inserts",
         shared=(_TABLE_PARAMETER,),
@@ -302,8 +302,8 @@ def _insert() -> Json:
         "Another server owns the table; the hint has its URL. Nothing was inserted.", _with(examples, 409)
     )
     responses["503"]["description"] = (
-        "The table can't be written now: its snapshot is loading, the disk is full, ... Of the keys that had no row it is "
-        "not known which were inserted; asking again for the same keys says so."
+        "The table can't be written now: its snapshot is loading, the disk is full, ... It is not known which of the "
+        "keys that had no row were inserted; asking again for the same keys says so."
     )
     return operation
 

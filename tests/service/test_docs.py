@@ -1,6 +1,7 @@
 """Goal: docs/http.md shows what happens: every curl command on it gets the answer under it.
 
-Method: the commands are read from the page and sent to a server in this process that has the tables of the page.
+Method: the commands are read from the page and sent, in their order, to a server in this process that has the tables of
+the page. The members that it tells of are those that the server sends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import orjson
 import pytest
 
 from service.openapi import ADA, LIN, ORDERS
+from service.writing import WriteState
 from stelae.warehouse import Warehouse
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows
@@ -27,10 +29,18 @@ TABLES = re.findall(r"CREATE TABLE [^;]*;", PAGE)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     warehouse = Warehouse(tmp_path_factory.mktemp("warehouse"))
-    for sql, rows in zip(TABLES, ([ADA, LIN], ORDERS), strict=True):
-        commit_rows(warehouse.create_table(sql.rstrip(";")), rows)
+    for sql, rows in zip(TABLES, ([ADA, LIN], ORDERS, []), strict=True):
+        table = warehouse.create_table(sql.rstrip(";"))
+        if rows:
+            commit_rows(table, rows)
     with serving(warehouse) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def answers(server: Server) -> dict[str, bytes]:
+    """What the commands got: some insert, so that their order counts."""
+    return {command: curl(server, command).body for command, _ in COMMANDS}
 
 
 def curl(server: Server, command: str) -> Answer:
@@ -54,10 +64,30 @@ def curl(server: Server, command: str) -> Answer:
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS)
-def test_commands_get_the_answers_under_them(server: Server, command: str, shown: str) -> None:
-    assert curl(server, command).body == orjson.dumps(orjson.loads(shown))
+def test_commands_get_the_answers_under_them(answers: dict[str, bytes], command: str, shown: str) -> None:
+    assert answers[command] == orjson.dumps(orjson.loads(shown))
     assert orjson.dumps(orjson.loads(shown)).decode() == shown
 
 
 def test_the_page_has_commands() -> None:
-    assert len(COMMANDS) >= 8
+    assert len(COMMANDS) >= 10
+
+
+def members_under(text: str) -> set[str]:
+    """The first cells of the first table behind a text."""
+    lines = re.search(r"((?:^\|.*\n)+)", PAGE.split(text, 1)[1], re.MULTILINE)
+    assert lines is not None
+    return {name for line in lines.group(1).splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+
+
+def test_descriptions_have_the_members_of_the_page(server: Server, answers: dict[str, bytes]) -> None:
+    described = server.get("/v1/tables/shop.uids").json
+    assert members_under("describes one table:") == set(described)
+    assert members_under("`writes` has these members:") == set(described["writes"])
+    assert described["writes"]["state"] == "OPEN"
+
+
+def test_the_page_has_the_states_of_writes() -> None:
+    (line,) = re.findall(r"^\| `state` \| (`OPEN.*) \|$", PAGE, re.MULTILINE)
+    assert re.findall(r"`([A-Z]+)`", line) == ["OPEN", "IDLE", "CLOSED", "REFUSED"]
+    assert set(re.findall(r"`([A-Z]+)`", line)) == set(WriteState)

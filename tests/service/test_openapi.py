@@ -15,7 +15,9 @@ import jsonschema
 import pytest
 from jsonschema.validators import validator_for
 
-from service.openapi import ADA, EXAMPLES, LIN, ORDERS, Example
+from service.openapi import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
+from stelae.claims import BIGINT_LIMIT, TableClaims
+from stelae.takeover import take_over
 from stelae.warehouse import Warehouse
 from stelae.wire import JSON, PROBLEM_JSON
 from tests.service.serving import Answer, Server, serving
@@ -28,6 +30,10 @@ USERS = """CREATE TABLE shop.users (
 ORDERS_SQL = """CREATE TABLE shop.orders (
     user_id BIGINT, order_id INT, status STRING, total DECIMAL(10, 2), PRIMARY KEY (user_id, order_id) NOT ENFORCED
 )"""
+UIDS_SQL = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
+    WITH ('auto-increment.fields' = 'id')"""
+VISITS_SQL = """CREATE TABLE shop.visits (day DATE, user_id BIGINT, id INT, PRIMARY KEY (day, user_id) NOT ENFORCED)
+    PARTITIONED BY (day) WITH ('auto-increment.fields' = 'id')"""
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +41,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     warehouse = Warehouse(tmp_path_factory.mktemp("warehouse"))
     commit_rows(warehouse.create_table(USERS), [ADA, LIN])
     commit_rows(warehouse.create_table(ORDERS_SQL), ORDERS)
+    for sql, rows in ((UIDS_SQL, UIDS), (VISITS_SQL, [VISIT])):
+        table = warehouse.create_table(sql)
+        commit_rows(table, rows)
+        TableClaims(table.storage, BIGINT_LIMIT).claim(len(rows), owner="build", epoch=1, purpose="build")
+    names = warehouse.create_table(UIDS_SQL.replace("uids", "names"))
+    commit_rows(names, UIDS)
+    other = take_over(names, "server", "other:8000", "http://other:8000")
     with serving(warehouse) as server:
         yield server
+    other.release()
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +111,16 @@ def test_the_page_has_no_other_examples(page: Any) -> None:
 
 @pytest.mark.parametrize(
     ("template", "path"),
-    [("/v1/tables", "/v1/tables"), ("/v1/tables/{table}", "/v1/tables/shop.users"), ("/readyz", "/readyz")],
+    [
+        ("/v1/tables", "/v1/tables"),
+        ("/v1/tables/{table}", "/v1/tables/shop.users"),
+        ("/v1/tables/{table}", "/v1/tables/shop.uids"),
+        ("/v1/tables/{table}", "/v1/tables/shop.names"),
+        ("/readyz", "/readyz"),
+    ],
 )
 def test_descriptions_have_their_declared_shapes(server: Server, page: Any, template: str, path: str) -> None:
+    server.post("/v1/tables/shop.uids/insert-if-not-exists", {"keys": ["ann"]})
     schema = page["paths"][template]["get"]["responses"]["200"]["content"][JSON]["schema"]
     validate(server.get(path).json, schema, page)
 
@@ -109,6 +130,7 @@ def test_every_route_is_on_the_page(page: Any) -> None:
         ("/v1/tables/{table}/lookup", "get"),
         ("/v1/tables/{table}/lookup", "post"),
         ("/v1/tables/{table}/prefix-lookup", "post"),
+        ("/v1/tables/{table}/insert-if-not-exists", "post"),
         ("/v1/tables", "get"),
         ("/v1/tables/{table}", "get"),
         ("/livez", "get"),
