@@ -13,14 +13,20 @@ the outcome of its commit is known. What it leaves behind otherwise is taken ove
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from stelae.errors import Unavailable
 from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
-from stelae.takeover import Takeover, has_log, live_owner, owned, take_over
+from stelae.takeover import Takeover, has_log, live_owner, log_range_beside, owned, take_over
 from stelae.warehouse import Table
+
+PATIENCE_S = 30.0
+"""How long a takeover by somebody else may take."""
+PAUSE_S = 0.2
 
 
 @dataclass
@@ -58,6 +64,9 @@ def standing_on(table: Table, owner: str) -> Iterator[Ground]:
         yield Ground(parent, log_until=parent.log_offset if parent is not None else 0)
         return
     current = live_owner(table)
+    if current is not None and current.kind == "server":
+        yield _beside(table, current)
+        return
     if current is not None:
         raise owned(table, current)
     takeover = take_over(table, "build", owner)
@@ -70,3 +79,20 @@ def standing_on(table: Table, owner: str) -> Iterator[Ground]:
             takeover.close()
         else:
             takeover.release()
+
+
+def _beside(table: Table, server: Epoch) -> Ground:
+    """The ground of a build beside a server that owns the table."""
+    parent = table.snapshots.latest()
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            records = log_range_beside(table, parent)
+            break
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)  # A takeover takes a moment.
+    ground = Ground(parent, server=server)
+    ground.log_until = ground.log_from if records is None else records.until
+    return ground

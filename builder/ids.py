@@ -4,6 +4,7 @@
       → computed once, and kept while the build runs
       → count_ids     per slot: rows with an id, rows that need one                        numbers for the driver
       → claim_ids     one claim of exactly that many, cut into ranges by slot              driver
+        (beside a server that owns the table: builder/beside.py)
       → IdRanges      the writer numbers the rows of its slots in key order                executors
       → check_ids     each id once, all of them claimed, none lost                         writer and driver
 
@@ -14,14 +15,16 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from operator import and_
 from typing import TYPE_CHECKING
 
+from builder.beside import AskOwner
 from builder.changes import HIDDEN
+from builder.ground import Ground
 from builder.plan import SLOT, BuildPlan
 from builder.slots import by_key, on_tasks, with_places
 from builder.spark_errors import translated
@@ -43,6 +46,13 @@ class IdCounts:
     """Rows that have an id."""
     needed: Mapping[int, int]
     """Rows that need one."""
+
+    def split(self, slots: Collection[int]) -> tuple[IdCounts, IdCounts]:
+        """What is needed in some slots, as if it was there already, beside all that is kept; and what they need."""
+        asked = {slot: count for slot, count in self.needed.items() if slot in slots}
+        kept = {slot: self.kept.get(slot, 0) + asked.get(slot, 0) for slot in {*self.kept, *asked}}
+        needed = {slot: count for slot, count in self.needed.items() if slot not in slots}
+        return IdCounts(kept, needed), IdCounts({}, asked)
 
     @property
     def total_needed(self) -> int:
@@ -102,6 +112,24 @@ def table_claims(plan: BuildPlan) -> TableClaims:
     if plan.schema.auto_increment is None:
         raise ValueError("the table gives no ids")
     return TableClaims(plan.table.storage, id_limit(plan.schema.auto_increment))
+
+
+def asked_slots(plan: BuildPlan, ground: Ground) -> frozenset[int]:
+    """Slots whose new keys get their ids from the server that owns the table: those of partitions that it may serve."""
+    if ground.server is None or plan.parent is None:
+        return frozenset()
+    known = plan.parent.by_values
+    return frozenset(slot for slot, (partition, _) in plan.slots.items() if partition.values in known)
+
+
+def ask_owner(plan: BuildPlan, ground: Ground, slots: Collection[int]) -> AskOwner | None:
+    """What the writer asks for the ids of new keys in some slots; None where there are no such slots."""
+    if ground.server is None or not slots:
+        return None
+    names = plan.schema.partition_keys
+    partitions = {slot: dict(zip(names, plan.slots[slot][0].values, strict=True)) for slot in slots}
+    at_hidden = 1 + len(plan.schema.key_columns) + len(stored_columns(plan.schema))
+    return AskOwner(plan.schema, str(plan.table.name), ground.server, partitions, 1 + id_position(plan), at_hidden)
 
 
 def claim_ids(counts: IdCounts, plan: BuildPlan, epoch: int) -> IdRange | None:

@@ -22,11 +22,21 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from builder.base import schema_order, stored_rows
+from builder.beside import AskOwner, wait_until_served
 from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
 from builder.changes import target_columns as checked_targets
 from builder.folds import arrow_folds, is_folded_in_arrow
 from builder.ground import Ground, standing_on
-from builder.ids import check_ids, claim_ids, count_ids, id_ranges, table_claims, with_former_ids
+from builder.ids import (
+    ask_owner,
+    asked_slots,
+    check_ids,
+    claim_ids,
+    count_ids,
+    id_ranges,
+    table_claims,
+    with_former_ids,
+)
 from builder.log_rows import LoggedRows, rows_of_log
 from builder.merge import exploded, merged, patched, without_entries
 from builder.partitions import count_partitions, with_folders
@@ -92,7 +102,9 @@ class BuildReport:
     rows_merged: int
     """Records that a later record of the same key, or a delete, took the place of."""
     ids: IdRange | None = None
-    """Ids that new keys of a dictionary table got: all of them."""
+    """Ids that new keys of a dictionary table got, all of them; None where none was minted."""
+    ids_asked: int = 0
+    """Keys that were new to the build, and whose ids the server gave that owns the table."""
     committed: bool = True
     """False when an empty input, allowed as such, left the snapshot as it was."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -205,7 +217,7 @@ def run_build(
             if not allow_count_change:
                 check_count_change(plan, snapshot)
         with phases.run("commit"):
-            commit(snapshot, plan, ground, reports)
+            snapshot = commit(snapshot, plan, ground, reports)
     report = BuildReport(
         snapshot=snapshot,
         table=str(target.name),
@@ -214,6 +226,7 @@ def run_build(
         base_rows=plan.base_rows,
         rows_merged=rows_in + plan.base_rows - sum(r.rows for r in reports),
         ids=written.ids,
+        ids_asked=written.ids_asked,
         seconds=phases.seconds,
     )
     log.info("%s", summary_line(report))
@@ -420,7 +433,9 @@ class Written:
 
     reports: list[BucketReport]
     ids: IdRange | None = None
-    """That rows got."""
+    """Claimed for new keys."""
+    ids_asked: int = 0
+    """New keys whose ids the owner of the table gave."""
 
 
 def write_with_ids(rows: DataFrame, plan: BuildPlan, ground: Ground) -> Written:
@@ -430,9 +445,11 @@ def write_with_ids(rows: DataFrame, plan: BuildPlan, ground: Ground) -> Written:
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
-            counts = count_ids(rows, plan)
+            counts, asked = count_ids(rows, plan).split(asked_slots(plan, ground))
+        if ground.server is not None and (counts.needed or asked.needed):
+            wait_until_served(ground.server, str(plan.table.name), plan.parent)
         ids = claim_ids(counts, plan, ground.epoch)
-        reports = write(rows, plan, id_ranges(counts, ids))
+        reports = write(rows, plan, id_ranges(counts, ids), ask_owner(plan, ground, asked.needed))
     finally:
         rows.unpersist()
     try:
@@ -440,7 +457,7 @@ def write_with_ids(rows: DataFrame, plan: BuildPlan, ground: Ground) -> Written:
     except CorruptData:
         discard(plan.table, reports)
         raise
-    return Written(reports, ids)
+    return Written(reports, ids, asked.total_needed)
 
 
 def has_folds(plan: BuildPlan) -> bool:
@@ -448,7 +465,9 @@ def has_folds(plan: BuildPlan) -> bool:
     return any(is_folded_in_arrow(rule) for rule in plan.rules.columns)
 
 
-def write(records: DataFrame, plan: BuildPlan, ids: IdRanges | None = None) -> list[BucketReport]:
+def write(
+    records: DataFrame, plan: BuildPlan, ids: IdRanges | None = None, ask: AskOwner | None = None
+) -> list[BucketReport]:
     """Run the job: one action, whose result is one report a bucket."""
     retained = plan.schema.options.tombstone_time_retained_ms
     spec = WriteSpec(
@@ -462,6 +481,7 @@ def write(records: DataFrame, plan: BuildPlan, ids: IdRanges | None = None) -> l
         folds=arrow_folds(plan.rules.columns, [column.name for column in plan.schema.value_columns]),
         compression=plan.schema.options.file_compression,
         ids=ids,
+        ask=ask,
     )
     with batches_by_rows(records.sparkSession, large=bool(spec.folds)), translated(f"building {plan.table.name}"):
         rows = records.mapInArrow(spec, REPORT_DDL).collect()
@@ -556,11 +576,11 @@ def check_count_change(plan: BuildPlan, snapshot: Snapshot) -> None:
         )
 
 
-def commit(snapshot: Snapshot, plan: BuildPlan, ground: Ground, reports: Sequence[BucketReport]) -> None:
-    """Commit, or leave nothing behind where it is known that it failed."""
+def commit(snapshot: Snapshot, plan: BuildPlan, ground: Ground, reports: Sequence[BucketReport]) -> Snapshot:
+    """Commit, or leave nothing behind where it is known that it failed. Returns the snapshot as it is stored."""
     ground.outcome_unknown = True
     try:
-        plan.table.snapshots.commit(snapshot)
+        stored = commit_behind_fences(snapshot, plan, ground)
     except Conflict:
         ground.outcome_unknown = False
         discard(plan.table, reports)
@@ -569,6 +589,23 @@ def commit(snapshot: Snapshot, plan: BuildPlan, ground: Ground, reports: Sequenc
         ground.outcome_unknown = False
         raise
     ground.outcome_unknown = False
+    return stored
+
+
+def commit_behind_fences(snapshot: Snapshot, plan: BuildPlan, ground: Ground) -> Snapshot:
+    """Commit; behind the copies of its parent that new owners of the table have put to stop others.
+
+    They stop a build that owned the table as well. One that leaves it to its owner has minted nothing that another
+    owner could mint.
+    """
+    snapshots = plan.table.snapshots
+    while True:
+        try:
+            return snapshots.commit(snapshot)
+        except Conflict:
+            if ground.takeover is not None or snapshots.read(snapshot.id).kind != "fence":
+                raise
+            snapshot = replace(snapshot, id=snapshot.id + 1, parent=snapshot.id)
 
 
 def discard(table: Table, reports: Sequence[BucketReport]) -> None:

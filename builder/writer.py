@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
+from builder.beside import AskOwner
 from builder.folds import ArrowFold
 from builder.spark_errors import raise_marked
 from stelae import types as t
@@ -100,13 +101,15 @@ class WriteSpec:
     compression: str
     ids: IdRanges | None = None
     """For dictionary tables."""
+    ask: AskOwner | None = None
+    """Who gives the other ids."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         _freeze_imports()
         try:
-            for report in write_slots(self, batches):
+            for report in write_slots(self, batches if self.ask is None else self.ask(batches)):
                 text = orjson.dumps(asdict(report)).decode()
                 yield pa.RecordBatch.from_pydict({"report": pa.array([text], pa.string())})
         except StelaeError as error:

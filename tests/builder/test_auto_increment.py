@@ -7,8 +7,12 @@ that live or were killed.
 
 from __future__ import annotations
 
+import datetime as dt
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +21,24 @@ import pytest
 from builder import read, run_build
 from builder.inputs import read_files
 from stelae.claims import INT_LIMIT, Claim, TableClaims, id_limit
+from stelae.client import Client
 from stelae.errors import Conflict, InvalidRequest, Unavailable
 from stelae.loading import open_snapshot
+from stelae.manifest import Snapshot
 from stelae.ownership import TableOwnership
-from stelae.takeover import live_owner, take_over
+from stelae.snapshots import TableSnapshots
+from stelae.takeover import empty_snapshot, live_owner, take_over
 from stelae.verify import verify_snapshot
 from stelae.warehouse import Table, Warehouse
-from tests.builder.online import insert_online
+from tests.builder.online import URL, insert_online
+from tests.service.test_process import run
+from tests.tables import commit_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from builder.job import BuildReport
 
-WORDS = "CREATE TABLE words (word STRING, id BIGINT, PRIMARY KEY (word) NOT ENFORCED)"
 MINTED = "'auto-increment.fields' = 'id'"
 
 
@@ -406,3 +414,96 @@ def test_a_table_without_ids_covers_its_log(spark: SparkSession, tmp_path: Path)
     assert sorted((row["word"], row["n"]) for row in rows_of(spark, table)) == [("a", 1), ("b", 4), ("c", None)]
     assert report.snapshot.log_offset > 0
     assert owner_kind(table) == "free"
+
+
+# Beside a server
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[Client]:
+    with run(folder, "--poll-interval", "0.1") as process, Client(f"http://127.0.0.1:{process.port}") as client:
+        yield client
+
+
+def wait_for_snapshot(client: Client, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while client.describe("t").snapshot != number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_beside_a_server_its_ids_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Keys of served partitions get their ids from the server, those of new partitions from a claim of the build; what
+    comes online meanwhile keeps its id.
+    """
+    table = create(
+        tmp_path, "dt STRING, n DECIMAL(10, 2), d DATE, v INT, id BIGINT", "dt, n, d", more="PARTITIONED BY (dt)"
+    )
+    ddl = "dt STRING, n DECIMAL(10, 2), d DATE, v INT"
+    day = dt.date(2026, 11, 20)
+
+    def key(partition: str, n: int) -> dict[str, Any]:
+        return {"dt": partition, "n": Decimal(n), "d": day}
+
+    def frame(*numbers: tuple[str, int]) -> DataFrame:
+        return spark.createDataFrame([(*key(partition, n).values(), 1) for partition, n in numbers], ddl)
+
+    add(spark, table, frame(("x", 1), ("x", 2)))
+    with server(tmp_path) as client:
+        client.insert_if_not_exists("t", [key("x", 3)])
+        report = add(spark, table, frame(("x", 2), ("x", 3), *(("x", n) for n in range(100, 140)), ("new", 1)))
+        assert (report.ids_minted, report.ids_asked) == (1, 41)
+        assert owner_kind(table) == "server"
+        found = ids_of(spark, table)
+        assert len(set(found.values())) == len(found) == 44
+        wait_for_snapshot(client, 2)
+        after = client.insert_if_not_exists("t", [key("x", 3), key("x", 120), key("new", 1), key("new", 2)])
+        assert after.inserted == [False, False, False, True]
+        ids = [row["id"] for row in after if row is not None]
+        assert ids[:3] == [found[tuple(key(*k).values())] for k in (("x", 3), ("x", 120), ("new", 1))]
+        assert ids[3] not in found.values()
+        client.insert_if_not_exists("t", [key("x", 999)])  # The last flush is not durable for sure, by its bytes alone.
+        covered = add(spark, table, frame(("x", 1)))
+        assert covered.ids is None
+        assert ids_of(spark, table)[tuple(key("new", 2).values())] == ids[3]
+    assert [(claim.purpose, claim.ids.count) for claim in claims_of(table)][::2] == [("build", 2), ("build", 1)]
+
+
+def test_beside_a_server_that_does_not_load_the_parent(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = dictionary(tmp_path)
+    add(spark, table, words(spark, ["a", "z"]))
+    with run(tmp_path, "--poll-interval", "3600") as process:
+        with Client(f"http://127.0.0.1:{process.port}") as client:
+            client.insert_if_not_exists("t", ["b"])
+        commit_rows(table, [], onto=table.snapshots.latest())
+        monkeypatch.setattr("builder.beside.PATIENCE_S", 0.3)
+        with pytest.raises(Unavailable, match="serves snapshot 1; the newest is 2"):
+            add(spark, table, words(spark, ["c"]))
+        assert add(spark, table, words(spark, ["a"])).ids_asked == 0, "nothing to ask for"
+
+
+def test_a_build_beside_an_owner_commits_behind_a_fence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that minted nothing goes behind copies of its parent; one that did must not."""
+    table = dictionary(tmp_path)
+    online = insert_online(table, [{"word": "a"}])
+    add(spark, table, words(spark, ["a"]))
+    owner = take_over(table, "server", "test", URL)
+    plain = TableSnapshots.commit
+
+    def fenced_first(snapshots: TableSnapshots, snapshot: Snapshot) -> Snapshot:
+        monkeypatch.setattr(TableSnapshots, "commit", plain)
+        snapshots.fence(empty_snapshot(table))
+        return snapshots.commit(snapshot)
+
+    monkeypatch.setattr(TableSnapshots, "commit", fenced_first)
+    report = add(spark, table, words(spark, ["a", "a"]))
+    assert (report.snapshot.id, report.snapshot.parent) == (4, 3)
+    owner.close()
+    monkeypatch.setattr(TableSnapshots, "commit", fenced_first)
+    with pytest.raises(Conflict):
+        add(spark, table, words(spark, ["a", "b"]))
+    assert ids_of(spark, table) == {"a": online["a",]}
