@@ -400,14 +400,14 @@ class TableView:
         self._to_json = {column.name: _to_json(column.name, column.type) for column in schema.columns}
         converts = {column.name: _to_python(column.name, column.type) for column in schema.columns}
         self._to_python = [(name, convert) for name, convert in converts.items() if convert is not None]
-        self._plain = None if self._single is None else _PlainKeys.of(schema.primary_key_columns[0])
+        self._plain = _PlainKeys.of(schema.primary_key_columns)
 
     def keys_to_json(self, keys: list[Any]) -> list[Any]:
         """Keys as JSON. An error says which of them is wrong, as a server does."""
         if self._plain is not None:
-            values = self._plain.values(keys)
-            if values is not None:
-                return values
+            plain = self._plain.to_json(keys)
+            if plain is not None:
+                return plain
         converted: list[dict[str, Any]] = []
         wanted = set(self.schema.primary_key)
         try:
@@ -463,8 +463,8 @@ class TableView:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlainKeys:
-    """Keys of one text or integer column: JSON as they are. All are checked at once, with no call a key."""
+class _PlainColumn:
+    """A key column of text or integers, which are JSON as they are."""
 
     name: str
     kind: type
@@ -474,7 +474,7 @@ class _PlainKeys:
     """Least and greatest integer."""
 
     @classmethod
-    def of(cls, column: Column) -> _PlainKeys | None:
+    def of(cls, column: Column) -> _PlainColumn | None:
         """None for a column of another type."""
         if isinstance(column.type, String):
             return cls(column.name, str, column.type.length, (0, 0))
@@ -483,20 +483,10 @@ class _PlainKeys:
             return cls(column.name, int, None, (-bound, bound - 1))
         return None
 
-    def values(self, keys: list[Any]) -> list[Any] | None:
-        """The values of keys that are all bare, or all `{"name": "a"}`. None where one is of another form, or wrong."""
-        kinds = set(map(type, keys))
-        if kinds == {dict}:
-            if set(map(len, keys)) != {1}:
-                return None
-            try:
-                keys = list(map(itemgetter(self.name), keys))
-            except KeyError:
-                return None
-            kinds = set(map(type, keys))
-        return keys if kinds == {self.kind} and self._fit(keys) else None
-
-    def _fit(self, values: list[Any]) -> bool:
+    def fits(self, values: list[Any]) -> bool:
+        """Whether all of some values may be sent as they are; at least one."""
+        if set(map(type, values)) != {self.kind}:
+            return False
         if self.kind is int:
             return bool(self.bounds[0] <= min(values) and max(values) <= self.bounds[1])
         if self.length is not None and max(map(len, values)) > self.length:
@@ -508,6 +498,35 @@ class _PlainKeys:
             except UnicodeEncodeError:  # half of a surrogate pair
                 return False
         return True
+
+
+class _PlainKeys:
+    """Keys of text and integers: checked all at once, with no call a key."""
+
+    def __init__(self, columns: Sequence[_PlainColumn]) -> None:
+        self._columns = columns
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> _PlainKeys | None:
+        """None where a column is of another type."""
+        plain = [of for column in columns if (of := _PlainColumn.of(column)) is not None]
+        return cls(plain) if len(plain) == len(columns) else None
+
+    def to_json(self, keys: list[Any]) -> list[Any] | None:
+        """Keys that are all bare values, or all whole mappings. None where one is of another form, or wrong."""
+        single = self._columns[0] if len(self._columns) == 1 else None
+        kinds = set(map(type, keys))
+        if kinds != {dict}:
+            return keys if single is not None and keys and single.fits(keys) else None
+        if set(map(len, keys)) != {len(self._columns)}:
+            return None
+        try:
+            values = [list(map(itemgetter(column.name), keys)) for column in self._columns]
+        except KeyError:
+            return None
+        if not all(map(_PlainColumn.fits, self._columns, values)):
+            return None
+        return keys if single is None else values[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import uvicorn
 
@@ -24,11 +25,11 @@ WAIT_S = 30.0
 
 @contextmanager
 def listening(options: ServerOptions, warehouse: Warehouse) -> Iterator[str]:
-    """The server in a thread; gives its URL when it is ready."""
-    app = create_app(options, warehouse)
+    """The server in a thread; gives its URL when it is ready. Builds find it there, unless an option says where."""
     with socket.socket() as socket_:
         socket_.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{socket_.getsockname()[1]}"
+        app = create_app(replace(options, advertise_url=options.advertise_url or url), warehouse)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", interface="asgi3"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([socket_])))
         thread.start()

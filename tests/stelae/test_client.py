@@ -531,13 +531,30 @@ KEYS = st.one_of(
 @pytest.mark.parametrize("sql_type", ["STRING", "VARCHAR(2)", "TINYINT", "BIGINT", "DATE", "DOUBLE"])
 @given(keys=KEYS)
 def test_keys_that_are_checked_at_once_are_those_that_are_checked_one_by_one(sql_type: str, keys: list[Any]) -> None:
-    schema = parse_create_table(f"CREATE TABLE t (k {sql_type}, v INT, PRIMARY KEY (k) NOT ENFORCED)")[1]
-    view = TableView(schema)
+    check_keys(f"k {sql_type}", ["k"], keys)
 
-    def one_by_one(key: Any) -> Any:
-        if isinstance(key, dict) and set(key) != {"k"}:
+
+PAIRS = st.one_of(
+    st.lists(st.builds(dict, k=st.text(max_size=3), v=st.integers(-200, 200))),
+    st.lists(st.one_of(PLAIN, st.builds(dict, k=PLAIN), st.builds(dict, k=PLAIN, v=PLAIN))),
+)
+
+
+@pytest.mark.parametrize("sql_types", [("STRING", "TINYINT"), ("BIGINT", "VARCHAR(1)"), ("STRING", "DATE")])
+@given(keys=PAIRS)
+def test_keys_of_several_columns_that_are_checked_at_once(sql_types: tuple[str, str], keys: list[Any]) -> None:
+    check_keys(f"k {sql_types[0]}, v {sql_types[1]}", ["k", "v"], keys)
+
+
+def check_keys(columns: str, names: list[str], keys: list[Any]) -> None:
+    """The client takes and refuses the keys that it takes and refuses alone, and sends the same."""
+    table = f"CREATE TABLE t ({columns}, x INT, PRIMARY KEY ({', '.join(names)}) NOT ENFORCED)"
+    view = TableView(parse_create_table(table)[1])
+
+    def one_by_one() -> list[Any]:
+        if any(isinstance(key, dict) and set(key) != set(names) for key in keys):
             raise InvalidRequest("not the key")
-        return view.key_to_json(key)["k"]
+        return [view.key_to_json(key) for key in keys]
 
     def outcome(work: Callable[[], list[Any]]) -> list[Any] | None:
         try:
@@ -546,9 +563,7 @@ def test_keys_that_are_checked_at_once_are_those_that_are_checked_one_by_one(sql
             return None
 
     got = outcome(lambda: view.keys_to_json(keys))
-    wanted = outcome(lambda: [one_by_one(key) for key in keys])
-    bare = got and [key["k"] if isinstance(key, dict) else key for key in got]
-    assert bare == wanted
+    assert (got and [key if isinstance(key, dict) else {names[0]: key} for key in got]) == outcome(one_by_one)
 
 
 # A scripted server
