@@ -556,7 +556,7 @@ class Owner:
 
     def _under_way(self, keys: list[Key], places: list[bytes], rows: list[bytes], payloads: list[Payload]) -> Batch:
         submitted = self.commit.submit_payloads(payloads)
-        batch = Batch(keys, places, rows, self.reader, submitted, asyncio.get_running_loop().create_future())
+        batch = Batch(keys, places, rows, self.reader, submitted, submitted.get_loop().create_future())
         batch.done.add_done_callback(_seen)
         self._in_flight.append(batch)
         for place in places:

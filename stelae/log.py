@@ -500,6 +500,7 @@ class GroupCommit:
         self._still_holds = still_holds
         self._waiting: list[_Waiting] = []
         self._running: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
         self._executor = ThreadPoolExecutor(1, "stelae-log")
 
@@ -521,10 +522,12 @@ class GroupCommit:
         """`submit` of encoded records."""
         if self._closing or self.failure is not None:
             raise again(self.failure or _closed(self.writer.path.parent))
-        future = asyncio.get_running_loop().create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # once: it asks the system for the process id
+        future: asyncio.Future[range] = self._loop.create_future()
         self._waiting.append(_Waiting(payloads, future))
         if self._running is None:
-            self._running = asyncio.create_task(self._flush_all())
+            self._running = self._loop.create_task(self._flush_all())
         return future
 
     async def close(self) -> None:
