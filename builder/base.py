@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from builder.changes import HIDDEN
 from builder.plan import files_of
+from builder.spark_errors import translated
 from stelae import types as t
 from stelae.manifest import PartitionFiles
 from stelae.merging import state_columns
@@ -73,6 +74,16 @@ def stored_rows(
         reader = _BucketReader(decoder, tuple(reads))
         frame = spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, decoder.ddl)
     return frame.select(*as_declared(shown), HIDDEN)
+
+
+def count_overlaid(spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]) -> int:
+    """Rows in files of the partitions that a newer file of the bucket has another row for: they are not read."""
+    overlaid = [replace(p, buckets=tuple(b for b in p.buckets if len(b.files) > 1)) for p in partitions]
+    rows = sum(file.rows for partition in overlaid for file in partition.files)
+    if not rows:
+        return 0
+    with translated(f"counting the rows of {table.name}"):
+        return rows - stored_rows(spark, table, schema, overlaid).count()
 
 
 def as_declared(columns: Sequence[Column]) -> list[SparkColumn]:

@@ -269,10 +269,21 @@ def report_facts(report: BuildReport) -> list[tuple[str, str]]:
         ("rows before", f"{report.base_rows:,}"),
         ("rows merged", f"{report.rows_merged:,}"),
         ("rows now", f"{totals.visible_rows:,}{hidden}"),
+        *ids_facts(report),
         ("buckets", f"{buckets:,}{partitions}"),
         ("files", f"{totals.files:,}, {screen.size_text(totals.bytes)}"),
         ("seconds", f"{report.total_seconds:.1f} ({phases})"),
     ]
+
+
+def ids_facts(report: BuildReport) -> list[tuple[str, str]]:
+    """What new keys of a dictionary table got."""
+    told = []
+    if report.ids is not None:
+        told.append(f"{screen.count_text(report.ids.count, 'new id')}: {report.ids}")
+    if report.ids_asked:
+        told.append(f"{report.ids_asked:,} from the server that owns the table")
+    return [("ids", "; ".join(told))] if told else []
 
 
 def report_json(report: BuildReport) -> dict[str, Any]:
@@ -288,6 +299,10 @@ def report_json(report: BuildReport) -> dict[str, Any]:
         "rows_merged": report.rows_merged,
         "rows": totals.visible_rows,
         "hidden_rows": totals.hidden_rows,
+        "ids_minted": report.ids_minted,
+        "first_id": report.ids.first if report.ids is not None else None,
+        "last_id": report.ids.last if report.ids is not None else None,
+        "ids_asked": report.ids_asked,
         "partitions": len(snapshot.partitions),
         "buckets": sum(partition.bucket_count for partition in snapshot.partitions),
         "files": totals.files,

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from builder.base import schema_order, stored_rows
+from builder.base import count_overlaid, schema_order, stored_rows
 from builder.beside import AskOwner, wait_until_served
 from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
 from builder.changes import target_columns as checked_targets
@@ -294,6 +294,7 @@ def make_plan(
     return BuildPlan(
         table, schema, parent, mode, partitions, targets, kept, log_until=ground.log_until,
         log_rows=sum(log_counts.values()), replaced_rows=logged.replaced if logged is not None and log_counts else 0,
+        overlaid_rows=count_overlaid(changes.sparkSession, table, schema, [p.base for p in partitions if p.base]),
         task_limit=4 * limit, build_id=build_id,
     )  # fmt: skip
 
@@ -629,6 +630,7 @@ def summary_line(report: BuildReport) -> str:
     return (
         f"{report.table}: snapshot {report.snapshot.id}: {report.rows_in:,} rows in, {report.base_rows:,} base rows, "
         f"{totals.visible_rows:,} rows, {totals.files:,} files, {totals.bytes:,} bytes, {report.total_seconds:.1f} s"
+        + (f", ids {report.ids}" if report.ids is not None else "")
     )
 
 

@@ -161,7 +161,7 @@ def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
             place=str(folder),
             hint="they were removed, or a segment is lacking; " + KEEP,
         )
-    return tuple(
+    parts = (
         LogPart(
             place=str(folder.absolute() / part.header.name),
             header=part.header,
@@ -169,8 +169,8 @@ def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
             until=until if part.until is None else min(until, part.until),
         )
         for part in plan.parts
-        if part.header.base < until and (part.until is None or part.until > first)
     )
+    return tuple(part for part in parts if part.first < part.until)
 
 
 def read_part(part: LogPart) -> Iterator[Entry]:

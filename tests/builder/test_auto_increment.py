@@ -147,6 +147,24 @@ def test_partitions_and_composite_nullable_keys(spark: SparkSession, tmp_path: P
     assert second == {**first, ("z", "nan", "t"): 25}
 
 
+def test_on_top_of_a_rollback(spark: SparkSession, tmp_path: Path) -> None:
+    """A rollback takes no id back, and leaves several files a bucket: what is counted are the rows that are read."""
+    table = create(tmp_path, "word STRING, v INT, id BIGINT")
+
+    def frame(*words: str, v: int) -> DataFrame:
+        return spark.createDataFrame([(word, v) for word in words], "word STRING, v INT")
+
+    add(spark, table, frame("a", "b", v=1))
+    add(spark, table, frame("b", "c", v=2))
+    before = ids_of(spark, table)
+    warehouse_of(table).table("t").snapshots.rollback(1, now_ms=0)
+    assert ids_of(spark, table) == before
+    report = add(spark, table, frame("c", "d", v=3))
+    assert (report.rows_in, report.base_rows, report.rows_merged, report.ids_minted) == (2, 3, 1, 1)
+    assert {row["word"]: row["v"] for row in rows_of(spark, table)} == {"a": 1, "b": 1, "c": 3, "d": 3}
+    assert ids_of(spark, table) == {**before, "d": 4}
+
+
 # Engines
 
 ENGINES = {

@@ -173,3 +173,18 @@ def test_ctrl_c_shows_no_stack_of_the_connection_to_spark(caplog: pytest.LogCapt
     with builder_cli.quiet_interrupts(debug=True):
         log("/venv/py4j/java_gateway.py")
     assert len(caplog.messages) == 2
+
+
+def test_ids_are_told(shop: Shop) -> None:
+    Warehouse(shop.warehouse).create_table(
+        "CREATE TABLE shop.words (word STRING, id BIGINT, PRIMARY KEY (word) NOT ENFORCED) "
+        "WITH ('bucket' = '1', 'auto-increment.fields' = 'id')"
+    )
+    first = shop.file("a.csv", "word\n" + "".join(f"w{n % 1500}\n" for n in range(2000)))
+    assert shop.run("build", "shop.words", first) == 0, shop.err
+    assert "1,500 new ids: 1 to 1,500" in shop.out
+    assert shop.run("build", "shop.words", shop.file("b.csv", "word\nw1\nnew\n"), "--json") == 0, shop.err
+    report = json.loads(shop.out)
+    assert (report["ids_minted"], report["first_id"], report["last_id"], report["ids_asked"]) == (1, 1501, 1501, 0)
+    assert shop.run("build", "shop.words", shop.file("c.csv", "word,id\nw1,7\n")) == 2
+    assert "ids are minted, not given" in shop.err

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder import build, read
+from builder import build, read, run_build
+from stelae.claims import BIGINT_LIMIT, TableClaims
 from stelae.loading import open_snapshot
+from stelae.ownership import TableOwnership
+from stelae.verify import verify_snapshot
 from stelae.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -66,6 +69,41 @@ def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None
 
     build(spark, warehouse, "users", spark.range(1).selectExpr("id", "'next' AS name"))
     assert read(spark, warehouse, "users").count() == (300_000 if committed else 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["files", "commit"])
+def test_a_killed_build_that_mints(spark: SparkSession, tmp_path: Path, phase: str) -> None:
+    """Its ids are wasted, and its number is taken: the next build takes the table over from it."""
+    folder = tmp_path / "warehouse"
+    warehouse = Warehouse(folder)
+    table = warehouse.create_table(
+        "CREATE TABLE users (id BIGINT, name STRING, number BIGINT, PRIMARY KEY (id) NOT ENFORCED) "
+        "WITH ('bucket' = '4', 'auto-increment.fields' = 'number')"
+    )
+    build(spark, warehouse, "users", spark.range(100).selectExpr("id", "concat('old', id) AS name"))
+    before = {row.id: row.number for row in read(spark, warehouse, "users").collect()}
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.builder.doomed_build", str(folder), phase],
+        capture_output=True, text=True, timeout=180, check=False, cwd=Path(__file__).parents[2],
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark")},
+    )  # fmt: skip
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    claims = TableClaims(table.storage, BIGINT_LIMIT)
+    assert [str(claim.ids) for claim in claims.all()] == ["1 to 100", "101 to 300,000"]
+    current = TableOwnership(table.storage, str(table.name)).current()
+    assert current is not None
+    assert current.kind == "build"
+
+    report = run_build(spark, warehouse, "users", spark.range(95, 105).selectExpr("id", "'next' AS name"))
+    assert (str(report.ids), report.snapshot.id) == ("300,001 to 300,005", 3)
+    assert table.snapshots.read(2).kind == "fence"
+    after = {row.id: row.number for row in read(spark, warehouse, "users").collect()}
+    assert sorted(after.values()) == [*range(1, 101), *range(300_001, 300_006)]
+    assert {key: after[key] for key in before} == before
+    wait_for_writers_to_end(folder)
+    problems = verify_snapshot(table, table.snapshots.read()).problems
+    assert not problems
 
 
 def wait_for_writers_to_end(folder: Path, timeout_s: float = 30) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import pickle
 import random
 import re
 import signal
@@ -35,7 +36,9 @@ from stelae.log import (
     LocalLogFile,
     LogState,
     LogWriter,
+    log_parts,
     read_log,
+    read_part,
     recover,
     remove_covered,
 )
@@ -1103,3 +1106,45 @@ def test_a_writer_that_is_killed_again_and_again(folder: Path) -> None:
         for task in range(4):
             mine = [name for name in found.values() if name.startswith(f"{epoch}-{task}-")]
             assert mine == [f"{epoch}-{task}-{number}" for number in range(len(mine))]
+
+
+# Parts
+
+
+def test_parts_of_a_log(folder: Path) -> None:
+    """A part a segment; together they are the records of the range, however segments roll and owners change."""
+    for epoch in (1, 3):
+        writer = opened(folder, epoch, segment_bytes=200)
+        for number in range(10):
+            write(writer, [key(f"{epoch}-{number}")])
+        writer.close()
+    everything = list(read_log(folder))
+    end = everything[-1].offset + 1
+    for first in range(end):
+        for until in (first, first + 1, end - 1, end):
+            parts = [pickle.loads(pickle.dumps(part)) for part in log_parts(folder, first, until)]
+            found = [entry for part in parts for entry in read_part(part)]
+            assert found == [entry for entry in everything if first <= entry.offset < until]
+            assert all(part.first < part.until for part in parts)
+    assert len(log_parts(folder, 0, end)) > 4
+
+
+def test_parts_that_are_not_there(folder: Path) -> None:
+    assert log_parts(folder, 0, 0) == ()
+    with pytest.raises(CorruptData, match="are not there"):
+        log_parts(folder, 0, 1)
+    writer = opened(folder, segment_bytes=100)
+    for number in range(6):
+        write(writer, [key(number)])
+    (beyond,) = log_parts(folder, 5, 7)
+    with pytest.raises(CorruptData, match="record 6"):
+        list(read_part(beyond))
+    remove_covered(folder, 3)
+    with pytest.raises(CorruptData, match="from 0 on are not there"):
+        log_parts(folder, 0, 5)
+    Path(beyond.place).write_bytes(b"")
+    with pytest.raises(CorruptData):
+        list(read_part(beyond))
+    Path(beyond.place).unlink()
+    with pytest.raises(Unavailable, match="was removed"):
+        list(read_part(beyond))
