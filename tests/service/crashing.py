@@ -100,8 +100,10 @@ class Books:
             self.wrong.append(what)
 
     def some(self, rng: random.Random, count: int) -> list[str]:
-        """Keys that were told."""
-        return [self.names[rng.randrange(len(self.names))] for _ in range(count)] if self.names else []
+        """Keys that were told, half of the time those of just now."""
+        known = len(self.names)
+        first = max(0, known - FRONTIER) if rng.random() < 0.5 else 0
+        return [self.names[rng.randrange(first, known)] for _ in range(count)] if known else []
 
     def around(self, rng: random.Random, count: int) -> list[str]:
         """Keys of which some are new, some known, some twice."""
@@ -122,7 +124,8 @@ class Books:
 class Doomed:
     """A server process."""
 
-    def __init__(self, warehouse: Path, name: str, logs: Path, *arguments: str) -> None:
+    def __init__(self, warehouse: Path, name: str, logs: Path, *arguments: str, slow: bool = False) -> None:
+        """`slow`: on a slow disk (`slow_server.py`)."""
         self.name = name
         self.log = logs / f"server-{time.time_ns()}-{name}.log"
         self.port = 0
@@ -137,10 +140,10 @@ class Doomed:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "stelae", "serve", "-w", str(warehouse), "--port", "0", "--name", name,
-                    "--poll-interval", "0.05", *arguments,
+                    sys.executable, "-m", "tests.service.slow_server" if slow else "stelae",
+                    "serve", "-w", str(warehouse), "--port", "0", "--name", name, "--poll-interval", "0.05", *arguments,
                 ],
-                stdout=subprocess.PIPE, stderr=log,
+                stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2],
             )  # fmt: skip
 
     def wait_ready(self) -> None:

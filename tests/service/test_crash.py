@@ -1,9 +1,10 @@
 """Goal: whatever happens to servers and builds, nothing that a client was told is lost, told twice or changed.
 
-Method: real `stelae serve` processes are killed (SIGKILL) and stalled (SIGSTOP) at random moments while clients insert
-keys that overlap. Books are kept of every answer. After each round they are held against what storage has, read without
-a server, and against what the next server answers, to lookups and to inserts. A few rounds run with the other tests.
-All of it, on one table, or one kind of rounds alone:
+Method: real `stelae serve` processes, half of them on a slow disk, are killed (SIGKILL) and stalled (SIGSTOP) at random
+moments while clients insert keys that overlap. Books are kept of every answer. After each round they are held against
+what storage has, read without a server, and against what the next server answers, to lookups and to inserts. What a
+killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/test_log.py. A few rounds run
+with the other tests. All of it, on one table, or rounds of some kinds alone:
 
     python -m tests.service.test_crash 200
     python -m tests.service.test_crash 200 kill race fold mint          # --seed N  --keep
@@ -179,7 +180,7 @@ class Crashes:
             if self.rng.random() < 0.2:
                 self.sleep(0.4, 1.3)
                 server.kill()
-                return "killed while it started"
+                return "killed while it started, beside builds"
             self.ready(server)
             self.clients.point_at(server)
             if self.rng.random() < 0.6:
@@ -189,12 +190,14 @@ class Crashes:
             while self.table.snapshots.latest_id() == newest and time.monotonic() < deadline:
                 time.sleep(0.002)
             self.sleep(0, 0.5)
+            if self.rng.random() < 0.3:
+                self.check_told(server)
             server.kill()
         finally:
             over.set()
             thread.join()
         self.done["fold: snapshots"] += sum(text.startswith("snapshot") for text in builds)
-        return f"killed while it swapped; builds: {'; '.join(builds)}"
+        return f"killed while it swapped; {len(builds)} builds, the last: {builds[-1] if builds else 'none'}"
 
     def mint(self) -> str:
         """Builds that give ids, before a server starts and while it does."""
@@ -241,7 +244,9 @@ class Crashes:
         if name is None and self.rng.random() < 0.3:
             name = self.rng.choice(NAMES)
         self.name = name or self.name
-        server = Doomed(self.warehouse, self.name, self.folder, *arguments)
+        slow = self.rng.random() < 0.5
+        self.done["slow disk"] += slow
+        server = Doomed(self.warehouse, self.name, self.folder, *arguments, slow=slow)
         self.servers.append(server)
         return server
 
