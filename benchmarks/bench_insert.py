@@ -4,7 +4,8 @@
 
 A million words, each of them once and nine million more by Zipf's law, shuffled, in batches of 1,000 from 4 client
 processes; every client ends with the list of ids of its batch. Quick mode has a tenth of it. All servers start empty,
-on the same disk.
+on the same disk, and take the stream in pieces, in turn. Rates are of the whole stream: later pieces have fewer new
+words.
 
 Peers, each by its cheapest client:
 
@@ -32,7 +33,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.synchronize import Barrier
@@ -314,122 +315,127 @@ PEERS = {POSTGRES: ">= 5", POSTGRES_INSERT: "", POSTGRES_READ: "", REDIS: ">= 1"
 
 @dataclass(frozen=True)
 class Work:
-    """What a client process did."""
+    """What a client process did with its share of a piece."""
 
     started: float
     ended: float
     cpu_s: float
+    ids: Ids
+    """By batch and word."""
 
 
-class BatchRuns:
-    """Runs of the same words through one server after the other."""
+class Race:
+    """A subject, started and empty, that takes the stream piece by piece, in turn with others."""
 
-    def __init__(self, folder: Path, words: list[str], stream: Stream) -> None:
-        self.folder = folder
+    def __init__(self, subject: Subject, folder: Path, words: list[str], stack: ExitStack) -> None:
+        self.subject = subject
         self.words = words
-        self.stream = stream
-        self.numbers = itertools.count()
-        self.cpu_us: dict[Subject, list[float]] = {}
-        """Processor time a word of server and clients, a run."""
-        (folder / "words").write_text("\n".join(words))
-        np.save(folder / "stream.npy", stream)
-
-    def run(self, subject: Subject) -> float:
-        """Words a second."""
-        data = self.folder / f"data-{next(self.numbers)}"
-        with subject.serve(data) as server:
-            before = server.cpu_s()
-            works = self.send(subject, server.port)
-            seconds = max(work.ended for work in works) - min(work.started for work in works)
-            server_us, client_us = (
-                cpu_s / len(self.stream) * 1e6 for cpu_s in (server.cpu_s() - before, sum(work.cpu_s for work in works))
-            )
-            self.cpu_us.setdefault(subject, []).append(server_us + client_us)
-            print(f"  processor time a word: server {server_us:.2f} us, clients {client_us:.2f} us")
-            known = self.check_ids(subject)
-            server.crash()
-        with subject.serve(data) as server, closing(subject.client(server.port)) as client:
-            self.check_again(subject, client, known)
-        shutil.rmtree(data)
-        return len(self.stream) / seconds
-
-    def send(self, subject: Subject, port: int) -> list[Work]:
+        self.data = folder / subject.name
+        self.server = stack.enter_context(subject.serve(self.data))
         context = multiprocessing.get_context("spawn")
-        barrier = context.Barrier(CLIENTS)
-        with ProcessPoolExecutor(CLIENTS, context, initializer=join_others, initargs=(barrier,)) as pool:
-            futures = [pool.submit(send_share, subject.client, port, self.folder, number) for number in range(CLIENTS)]
-            return [future.result() for future in futures]
+        self.pool = stack.enter_context(
+            ProcessPoolExecutor(CLIENTS, context, prepare_process, (context.Barrier(CLIENTS), folder))
+        )
+        self.sent: list[Stream] = []
+        self.ids: list[Ids] = []
+        self.seconds = 0.0
+        self.server_cpu_s = 0.0
+        self.client_cpu_s = 0.0
 
-    def check_ids(self, subject: Subject) -> Ids:
-        """One id a word at all times, and no two words the same. The ids by word."""
-        answers = np.zeros((len(self.stream) // BATCH, BATCH), np.int64)
-        for number in range(CLIENTS):
-            answers[number::CLIENTS] = np.load(ids_path(self.folder, number))
-        ids = answers.ravel()
+    def send(self, pieces: Iterator[Stream]) -> float:
+        """Words a second of the next piece."""
+        piece = next(pieces)
+        before = self.server.cpu_s()
+        futures = [
+            self.pool.submit(send_share, self.subject.client, self.server.port, share)
+            for share in (piece[number::CLIENTS] for number in range(CLIENTS))
+        ]
+        works = [future.result() for future in futures]
+        seconds = max(work.ended for work in works) - min(work.started for work in works)
+        self.server_cpu_s += self.server.cpu_s() - before
+        self.client_cpu_s += sum(work.cpu_s for work in works)
+        self.seconds += seconds
+        self.sent += [piece[number::CLIENTS] for number in range(CLIENTS)]
+        self.ids += [work.ids for work in works]
+        return piece.size / seconds
+
+    def per_second(self) -> float:
+        return sum(piece.size for piece in self.sent) / self.seconds
+
+    def cpu_us(self) -> float:
+        """Processor time a word of server and clients."""
+        return (self.server_cpu_s + self.client_cpu_s) / sum(piece.size for piece in self.sent) * 1e6
+
+    def check(self) -> None:
+        """All words have ids, no two the same one, none two; and the same after a crash."""
+        name, complete = self.subject.name, self.subject.client.complete
+        sent = np.concatenate([piece.ravel() for piece in self.sent])
+        ids = np.concatenate([ids.ravel() for ids in self.ids])
         told = ids > 0
         known = np.zeros(len(self.words), np.int64)
-        known[self.stream[told]] = ids[told]
-        assert np.array_equal(known[self.stream[told]], ids[told]), f"{subject.name}: a word has two ids"
-        assert len(np.unique(known[known > 0])) == len(self.words), (
-            f"{subject.name}: not each word has an id of its own"
-        )
-        assert told.sum() == (len(ids) if subject.client.complete else len(self.words)), f"{subject.name}: ids missing"
-        return known
-
-    def check_again(self, subject: Subject, client: Client, known: Ids) -> None:
-        """After a crash the words have the ids that they had before."""
-        for positions in self.stream.reshape(-1, BATCH)[-ASKED_AGAIN:]:
-            expected = known[positions].tolist() if subject.client.complete else [0] * BATCH
-            again = client.insert([self.words[position] for position in positions])
-            assert again == expected, f"{subject.name}: other ids after a crash"
-        assert client.stored() in (None, len(self.words)), f"{subject.name}: {client.stored()} words"
+        known[sent[told]] = ids[told]
+        assert np.array_equal(known[sent[told]], ids[told]), f"{name}: a word has two ids"
+        assert known.all(), f"{name}: words without an id"
+        assert len(np.unique(known)) == len(known), f"{name}: two words have the same id"
+        assert told.sum() == (len(ids) if complete else len(known)), f"{name}: ids are missing"
+        self.server.crash()
+        with self.subject.serve(self.data) as server, closing(self.subject.client(server.port)) as client:
+            for positions in self.sent[-1][-ASKED_AGAIN:]:
+                again = client.insert([self.words[position] for position in positions])
+                assert again == (known[positions].tolist() if complete else [0] * BATCH), f"{name}: other ids"
+            assert client.stored() in (None, len(known)), f"{name}: {client.stored()} words"
 
 
 BARRIER: Barrier
 """Of a client process: where it waits for the others."""
+CLIENT_WORDS: list[str]
 
 
-def join_others(barrier: Barrier) -> None:
-    global BARRIER
+def prepare_process(barrier: Barrier, folder: Path) -> None:
+    global BARRIER, CLIENT_WORDS
     BARRIER = barrier
+    CLIENT_WORDS = words_path(folder).read_text().split("\n")
 
 
-def send_share(client: type[Client], port: int, folder: Path, number: int) -> Work:
-    """Send every CLIENTS-th batch, in a process of its own; the ids go to a file."""
-    words = (folder / "words").read_text().split("\n")
-    batches = np.load(folder / "stream.npy").reshape(-1, BATCH)[number::CLIENTS].tolist()
-    batches = [[words[position] for position in batch] for batch in batches]
+def words_path(folder: Path) -> Path:
+    return folder / "words"
+
+
+def send_share(client: type[Client], port: int, share: Stream) -> Work:
+    """Send batches, in a client process."""
+    batches = [[CLIENT_WORDS[position] for position in batch] for batch in share.tolist()]
     gc.collect()
     gc.disable()
     with closing(client(port)) as connection:
         BARRIER.wait(START_TIMEOUT_S)
         started, cpu_started = time.perf_counter(), time.process_time()
         ids = [connection.insert(batch) for batch in batches]
-        done = Work(started, time.perf_counter(), time.process_time() - cpu_started)
-    np.save(ids_path(folder, number), np.array(ids, np.int64))
-    return done
+        ended, cpu_s = time.perf_counter(), time.process_time() - cpu_started
+    return Work(started, ended, cpu_s, np.array(ids, np.int64))
 
 
-def ids_path(folder: Path, number: int) -> Path:
-    return folder / f"ids-{number}.npy"
-
-
-def measure_batches(folder: Path, words: int, rounds: int) -> list[Ratio]:
-    peers = {}
-    for peer, target in PEERS.items():
-        try:
-            peer.check()
-            peers[peer] = target
-        except NotInstalled as error:
-            print(f"left out: {peer.name}. {error}")
-    stream = make_stream(words, repeats=9 * words, seed=1)
-    runs = BatchRuns(folder, make_words(words, seed=1), stream)
-    rates = in_turn(rounds, {subject.name: partial(runs.run, subject) for subject in (OURS, *peers)})
-    rate = {name: median(values) for name, values in rates.items()}
-    cpu_us = {subject: median(values) for subject, values in runs.cpu_us.items()}
+def measure_batches(folder: Path, count: int, pieces: int) -> list[Ratio]:
+    words = make_words(count, seed=1)
+    words_path(folder).write_text("\n".join(words))
+    batches = make_stream(count, repeats=9 * count, seed=1).reshape(pieces, -1, BATCH)
+    with ExitStack() as stack:
+        races = {}
+        for subject in (OURS, *PEERS):
+            try:
+                subject.check()
+            except NotInstalled as error:
+                print(f"left out: {subject.name}. {error}")
+            else:
+                races[subject] = Race(subject, folder, words, stack)
+        in_turn(pieces, {subject.name: partial(race.send, iter(batches)) for subject, race in races.items()})
+        for subject, race in races.items():
+            server_us, client_us = (cpu_s / batches.size * 1e6 for cpu_s in (race.server_cpu_s, race.client_cpu_s))
+            print(f"  {subject.name}: processor time a word: server {server_us:.2f} us, clients {client_us:.2f} us")
+            race.check()
+    ours = races.pop(OURS)
     return [
-        *(Ratio(peer.name, rate[OURS.name], rate[peer.name], "words/s", target) for peer, target in peers.items()),
-        *(Ratio(f"CPU time; {peer.name}", cpu_us[OURS], cpu_us[peer], "us/word", "") for peer in peers),
+        *(Ratio(p.name, ours.per_second(), race.per_second(), "words/s", PEERS[p]) for p, race in races.items()),
+        *(Ratio(f"CPU time; {p.name}", ours.cpu_us(), race.cpu_us(), "us/word", "") for p, race in races.items()),
     ]
 
 
@@ -509,10 +515,10 @@ def batched(words: list[str], size: int) -> Iterator[list[str]]:
 
 def main() -> None:
     quick = quick_mode(__doc__)
-    words, rounds = (100_000, 2) if quick else (1_000_000, 1)
+    words = 100_000 if quick else 1_000_000
     with disk_folder() as folder:
-        ratios = measure_batches(folder, words, rounds)
-        ratios += measure_singles(folder, seconds=2 if quick else 5, rounds=3)
+        ratios = measure_batches(folder, words, pieces=5 if quick else 10)
+        ratios += measure_singles(folder, seconds=1 if quick else 2, rounds=5 if quick else 10)
     show(
         f"Insert if not exists, durable: {words:,} new and {9 * words:,} repeated words, batches of {BATCH:,} from "
         f"{CLIENTS} processes",
