@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder import read, run_build
+from builder.ids import IdCounts, count_ids
 from builder.inputs import read_files
 from stelae.claims import INT_LIMIT, Claim, TableClaims, id_limit
 from stelae.client import Client
-from stelae.errors import Conflict, InvalidRequest, Unavailable
+from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
 from stelae.ownership import TableOwnership
@@ -30,7 +31,9 @@ from stelae.snapshots import TableSnapshots
 from stelae.takeover import empty_snapshot, live_owner, take_over
 from stelae.verify import verify_snapshot
 from stelae.warehouse import Table, Warehouse
+from tests.builder.case_tables import frame_of
 from tests.builder.online import URL, insert_online
+from tests.cases import Case, load
 from tests.service.test_process import run
 from tests.tables import commit_rows
 
@@ -268,6 +271,15 @@ def test_overwrite_keeps_the_ids_of_its_keys(spark: SparkSession, tmp_path: Path
     assert min(after["x", "new"], after["z", "w1"]) > max(before.values())
 
 
+@pytest.mark.parametrize("case", load("auto_increment"), ids=lambda case: case.name)
+def test_cases(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    table = Warehouse(tmp_path).create_table(case.sql("t"))
+    minted = table.schema.options.auto_increment_fields[0]
+    for batch in case.batches:
+        add(spark, table, frame_of(spark, table.schema, batch, case).drop(minted), row_kind="record_kind")
+    assert sorted(list(row.values()) for row in rows_of(spark, table)) == case.rows
+
+
 # What is refused
 
 
@@ -319,6 +331,35 @@ def test_an_int_column_that_is_full(spark: SparkSession, tmp_path: Path) -> None
     assert owner_kind(table) == "free"
     add(spark, table, words(spark, ["a", "b", "c"]))
     assert sorted(ids_of(spark, table).values()) == [1, INT_LIMIT - 1, INT_LIMIT]
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"), [((1, 1), "id 1 belongs to two rows"), ((1, 9), "a row has id 9, but ids are claimed up to 3")]
+)
+def test_ids_that_are_wrong_are_not_carried_on(
+    spark: SparkSession, tmp_path: Path, ids: tuple[int, int], told: str
+) -> None:
+    table = dictionary(tmp_path, "'bucket' = '1'")
+    commit_rows(table, [{"word": word, "id": number} for word, number in zip("ab", ids, strict=True)])
+    TableClaims(table.storage, INT_LIMIT).claim(2, owner="test", epoch=1, purpose="online")
+    with pytest.raises(CorruptData, match=told):
+        add(spark, table, words(spark, ["c"]))
+    assert table.snapshots.latest_id() == 1
+    assert owner_kind(table) == "free"
+
+
+@pytest.mark.parametrize("change", [1, -1])
+def test_rows_that_change_between_two_looks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    """As if Spark had lost the rows that it kept, and computed others: no id beyond the claim, and none unused."""
+    table = dictionary(tmp_path, "'bucket' = '1'")
+    monkeypatch.setattr(
+        "builder.job.count_ids", lambda rows, plan: IdCounts({}, {0: count_ids(rows, plan).total_needed + change})
+    )
+    with pytest.raises(InvalidRequest, match="other new keys than when they were counted"):
+        add(spark, table, words(spark, ["a", "b", "c"]))
+    assert table.snapshots.latest_id() is None
 
 
 # Owners
