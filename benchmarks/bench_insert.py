@@ -239,7 +239,7 @@ class RedisClient:
 
     def stored(self) -> int:
         assert self.redis.config_get("appendfsync") == {"appendfsync": "always"}
-        assert int(self.redis.get(REDIS_COUNTER)) == self.redis.dbsize() - 1
+        assert self.redis.get(REDIS_COUNTER) == b"%d" % (self.redis.dbsize() - 1)
         return int(self.redis.dbsize()) - 1
 
     def close(self) -> None:
@@ -498,7 +498,8 @@ def fsync_rate(folder: Path, seconds: int) -> float:
 
 def check_singles(port: int, words: list[str], unfinished: int) -> None:
     """All have ids, save those that were on the way when the last moment came."""
-    inserted, ids = 0, set()
+    inserted = 0
+    ids: set[int] = set()
     with closing(StelaeClient(port)) as client:
         for batch in batched(words, BATCH):
             answer = client.ask(batch)

@@ -110,7 +110,7 @@ def postgres(folder: Path) -> Iterator[Peer]:
     port = _free_port()
     settings = [argument for name, value in POSTGRES_SETTINGS.items() for argument in ("-c", f"{name}={value}")]
     command = [programs / "postgres", "-D", folder, "-p", port, *settings]
-    ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    ready: list[str | Path] = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
 
     def is_ready() -> bool:
         return subprocess.run(ready, check=False).returncode == 0

@@ -26,7 +26,8 @@ def make_words(count: int, seed: int) -> list[str]:
     letters[np.arange(LONGEST) >= lengths[:, None]] = 0
     words = np.unique(letters.view(f"S{LONGEST}").ravel())
     rng.shuffle(words)
-    return words[:count].astype(str).tolist()
+    chosen: list[str] = words[:count].astype(str).tolist()
+    return chosen
 
 
 def make_stream(words: int, repeats: int, seed: int) -> Stream:
