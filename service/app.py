@@ -44,7 +44,7 @@ from service.tables import ServedTable, State, unknown_table
 from service.tablet_folder import TabletFolder
 from service.watcher import Watcher
 from service.writing import Identity, TableWriter
-from stelae.errors import InvalidRequest, NotFound, StelaeError
+from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import DEFAULT_DATABASE
 from stelae.sst import BlockCache
 from stelae.warehouse import Warehouse
@@ -149,8 +149,16 @@ class TabletServer:
         return self.started is not None and not self.unready and not self.draining
 
     def served_table(self, name: str) -> ServedTable:
-        """A table by the name in a path. NotFound, with names that come near, when it is not served."""
+        """A table by the name in a path. NotFound, with names that come near, when it is not served; Unavailable while
+        the warehouse was never read, for then nobody knows.
+        """
         table = self.tables.get(name) or self.tables.get(f"{DEFAULT_DATABASE}.{name}")
+        if table is None and self.started is None:
+            raise Unavailable(
+                f"it is not known yet whether there is a table {name!r}: the server starts",
+                place=name,
+                hint="try again in a moment",
+            )
         if table is None:
             self.counts.unknown_tables += 1
             raise unknown_table(name, self.tables)

@@ -5,14 +5,19 @@ Method: a server in this process; the metrics page is parsed by Prometheus' own 
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.app import create_app
+from service.options import ServerOptions
+from service.watcher import Watcher
 from stelae.schema import TableSchema
 from stelae.warehouse import Warehouse
-from tests.service.serving import LOOKUP, USERS, Server, serving
+from tests.service.serving import LOOKUP, NEVER_S, USERS, Answer, Server, call, serving, started
 from tests.tables import commit_rows
 
 VISITS = """CREATE TABLE web.visits (
@@ -51,6 +56,25 @@ def test_the_list(warehouse: Warehouse) -> None:
     ]
     for table in told:
         assert TableSchema.decode(table["schema"]) == warehouse.table(table["name"]).schema
+
+
+def test_no_table_is_unknown_before_the_warehouse_was_read(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, may_look = Watcher._look, threading.Event()
+    monkeypatch.setattr(Watcher, "_look", lambda watcher: look(watcher) if may_look.wait(10) else [])
+
+    async def ask() -> tuple[Answer, Answer]:
+        app = create_app(ServerOptions(poll_interval_s=NEVER_S), warehouse)
+        async with app.running() as watcher:
+            early = await call(app, "GET", "/v1/tables/shop.nobody/lookup", b"user_id=1")
+            may_look.set()
+            await started(app, watcher)
+            return early, await call(app, "GET", "/v1/tables/shop.nobody/lookup", b"user_id=1")
+
+    early, late = asyncio.run(ask())
+    assert (early.status, early.problem["hint"]) == (503, "try again in a moment")
+    assert late.status == 404
 
 
 def test_a_description(warehouse: Warehouse) -> None:
