@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table as ScreenTable
 
 from builder.inputs import read_files
-from builder.job import BuildReport, run_build
+from builder.job import BuildReport, read, run_build
 from builder.session import local_session
 from stelae.client import Client
-from stelae.errors import InvalidRequest, StelaeError, Unavailable
+from stelae.errors import CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -69,6 +69,17 @@ TABLES = {
         ) WITH ('bucket' = '4', 'bucket-key' = 'origin,time_hour')""",
 }
 
+PLANE_IDS = "nyc.plane_ids"
+CARRIER_PLANES = "nyc.carrier_planes"
+DICTIONARY_TABLES = {
+    PLANE_IDS: """
+        CREATE TABLE nyc.plane_ids (tailnum STRING, plane INT, PRIMARY KEY (tailnum) NOT ENFORCED)
+        WITH ('auto-increment.fields' = 'plane')""",
+    CARRIER_PLANES: """
+        CREATE TABLE nyc.carrier_planes (carrier STRING, planes BYTES, PRIMARY KEY (carrier) NOT ENFORCED)
+        WITH ('merge-engine' = 'aggregation', 'fields.planes.aggregate-function' = 'rbm32', 'bucket' = '1')""",
+}
+
 PLANE = "N14228"
 HOUR = {"origin": "EWR", "time_hour": "2013-01-01T10:00:00Z"}
 CANCELLED = "dep_time IS NULL"
@@ -93,6 +104,7 @@ def run(folder: Path, *, port: int = 0, keep: bool = False) -> None:
         client = Client(url)
         look_up(console, client)
         change_while_serving(console, spark, warehouse, inputs["nyc.flights"], client)
+        count_distinct(console, spark, warehouse, client)
         spark.stop()
         say_what_to_try(console, warehouse_path, url, running=keep)
         if keep:
@@ -144,7 +156,7 @@ def build_tables(console: Console, spark: SparkSession, warehouse: Warehouse, in
         table = warehouse.create_table(sql)
         with console.status(f"building {name}"):
             frame = read_files(spark, [str(inputs[name])], table.schema, options=NA)
-            report = run_build(spark, warehouse, name, frame)
+            report = run_build(spark, warehouse, name, frame, has_arrival=True)
         summary.add_row(*_summary_cells(report))
     console.print(summary)
 
@@ -282,8 +294,8 @@ def change_while_serving(
     thread.start()
     try:
         with console.status("building the changes"):
-            report = run_build(spark, warehouse, "nyc.flights", changes, row_kind="change")
-        wait_for_snapshot(client, report.snapshot.id)
+            report = run_build(spark, warehouse, "nyc.flights", changes, row_kind="change", has_arrival=True)
+        wait_for_snapshot(client, "nyc.flights", report.snapshot.id)
         time.sleep(0.5)
     finally:
         watch.stop.set()
@@ -331,13 +343,58 @@ def _examples(changes: DataFrame) -> tuple[dict[str, Any], dict[str, Any]]:
     return found[0], found[1]
 
 
-def wait_for_snapshot(client: Client, snapshot: int, timeout_s: float = 30) -> None:
+def count_distinct(console: Console, spark: SparkSession, warehouse: Warehouse, client: Client) -> None:
+    """Strings to ids, ids to bitmaps, bitmaps to distinct counts; the same counts from Spark, to compare."""
+    import pyroaring
+    from pyspark.sql import functions as f
+
+    console.print(
+        "\n[bold]5. Count[/bold] distinct planes: a dictionary gives each tail number an integer, once and for ever; "
+        "a bitmap of these\nintegers counts, and bitmaps of several carriers unite without asking the flights again.\n"
+    )
+    for sql in DICTIONARY_TABLES.values():
+        warehouse.create_table(sql)
+    flights = read(spark, warehouse, "nyc.flights").where("tailnum IS NOT NULL")
+    with console.status("numbering the planes of January to June"):
+        report = run_build(spark, warehouse, PLANE_IDS, flights.where("month <= 6").select("tailnum"))
+        wait_for_snapshot(client, PLANE_IDS, report.snapshot.id)
+    console.print(f"  A build numbers the {report.ids_minted:,} planes of January to June: ids {report.ids}, no gaps.")
+    later = [row[0] for row in flights.where("month > 6").select("tailnum").distinct().collect()]
+    started = time.perf_counter()
+    rows = client.insert_if_not_exists(PLANE_IDS, later)
+    seconds = time.perf_counter() - started
+    console.print(
+        f"  The server is asked for the {len(later):,} planes of July to December: {sum(rows.inserted):,} are new and "
+        f"get ids now,\n  durably, in {seconds * 1000:.0f} ms for all. The next build takes them in; their ids stay."
+    )
+    with console.status("building the bitmaps"):
+        run_build(spark, warehouse, PLANE_IDS, flights.select("tailnum"))
+        ids = read(spark, warehouse, PLANE_IDS)
+        planes = flights.join(ids, "tailnum").select("carrier", f.col("plane").alias("planes"))
+        report = run_build(spark, warehouse, CARRIER_PLANES, planes)
+        wait_for_snapshot(client, CARRIER_PLANES, report.snapshot.id)
+    page = client.prefix_lookup(CARRIER_PLANES, {}, limit=100)
+    bitmaps = {row["carrier"]: pyroaring.BitMap.deserialize(row["planes"]) for row in page.rows}
+    counted = flights.groupBy("carrier").agg(f.countDistinct("tailnum").alias("planes")).collect()
+    exact = {row["carrier"]: row["planes"] for row in counted}
+    if {carrier: len(bitmap) for carrier, bitmap in bitmaps.items()} != exact:
+        raise CorruptData(f"the bitmaps count {bitmaps}, Spark counts {exact}")
+    most = sorted(exact, key=lambda carrier: -exact[carrier])[:3]
+    console.print(
+        f"  {report.rows_in:,} flights become {len(bitmaps)} bitmaps, {report.snapshot.totals.bytes / 1024:,.0f} KiB; "
+        f"planes of {', '.join(f'{carrier}: {len(bitmaps[carrier]):,}' for carrier in most)}.\n"
+        f"  All {len(exact)} counts equal Spark's count(distinct). {most[0]} and {most[1]} together: "
+        f"{len(bitmaps[most[0]] | bitmaps[most[1]]):,}; flown by both: {len(bitmaps[most[0]] & bitmaps[most[1]]):,}."
+    )
+
+
+def wait_for_snapshot(client: Client, table: str, snapshot: int, timeout_s: float = 30) -> None:
     """Return when the server answers from this snapshot."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        page = client.prefix_lookup("nyc.flights", HOUR, limit=1)
-        if page.snapshot == snapshot:
-            return
+        with contextlib.suppress(NotFound, Unavailable):  # a new table is found with the next poll
+            if client.prefix_lookup(table, {}, limit=1).snapshot == snapshot:
+                return
         time.sleep(0.02)
     raise Unavailable(f"the server did not take over snapshot {snapshot} within {timeout_s:.0f} s")
 
@@ -347,13 +404,14 @@ def say_what_to_try(console: Console, warehouse: Path, url: str, *, running: boo
     program = Path(sys.executable).with_name("stelae")
     here = program.is_relative_to(Path.cwd())
     stelae = "stelae" if shutil.which("stelae") else str(program.relative_to(Path.cwd()) if here else program)
-    console.print("\n[bold]5. Try it yourself.[/bold]\n")
+    console.print("\n[bold]6. Try it yourself.[/bold]\n")
     commands = [] if running else [f"{stelae} serve -w {warehouse} --port {url.rsplit(':', 1)[1]}"]
     body = '{"prefix": {"origin": "JFK"}, "limit": 3}'
     commands += [
         f"curl '{url}/v1/tables/nyc.planes/lookup?tailnum={PLANE}'",
         f"curl {url}/v1/tables/nyc.flights/prefix-lookup -H 'Content-Type: application/json' -d '{body}'",
         f"{stelae} lookup nyc.airports faa=JFK --url {url}",
+        f"{stelae} insert {PLANE_IDS} N00000 {PLANE} --url {url}",
         f"{stelae} describe nyc.flights -w {warehouse}",
         f"{stelae} snapshots nyc.flights -w {warehouse}",
         f"{stelae} verify nyc.flights -w {warehouse}",
