@@ -2,6 +2,7 @@
 
     Books       every (key, id) that anybody was ever told; what contradicts it is `wrong`
     Doomed      a `stelae serve` process, to be killed or stalled
+    SparkBuilds a process that builds with Spark, to be killed, too
     Clients     threads that insert and look up at random, and write into the books
     fold, mint  builds without Spark: beside a server, taking in its log; as owner, giving ids themselves
     stored_ids  keys and ids as they are on storage, read without any server
@@ -12,6 +13,7 @@ Books are kept in this process's memory: whatever happens to a server, what its 
 from __future__ import annotations
 
 import http.client
+import os
 import random
 import re
 import shutil
@@ -124,8 +126,10 @@ class Books:
 class Doomed:
     """A server process."""
 
-    def __init__(self, warehouse: Path, name: str, logs: Path, *arguments: str, slow: bool = False) -> None:
-        """`slow`: on a slow disk (`slow_server.py`)."""
+    def __init__(
+        self, warehouse: Path, name: str, logs: Path, *arguments: str, port: int = 0, slow: bool = False
+    ) -> None:
+        """`slow`: on a slow disk (`slow_server.py`). Port 0: a free one."""
         self.name = name
         self.log = logs / f"server-{time.time_ns()}-{name}.log"
         self.port = 0
@@ -141,7 +145,8 @@ class Doomed:
             self.process = subprocess.Popen(
                 [
                     sys.executable, "-m", "tests.service.slow_server" if slow else "stelae",
-                    "serve", "-w", str(warehouse), "--port", "0", "--name", name, "--poll-interval", "0.05", *arguments,
+                    "serve", "-w", str(warehouse), "--port", str(port), "--name", name, "--poll-interval", "0.05",
+                    *arguments,
                 ],
                 stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2],
             )  # fmt: skip
@@ -288,6 +293,42 @@ class Clients:
             names = self.books.some(rng, count)
             return client.look_up(names) if names else False
         return client.insert(self.books.around(rng, count) + self.books.some(rng, rng.choice((0, 0, count))))
+
+
+# Builds with Spark
+
+
+class SparkBuilds:
+    """A process that builds one thing after the other."""
+
+    def __init__(self, warehouse: Path, folder: Path) -> None:
+        self.log = folder / f"spark-{time.time_ns()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.service.doomed_builds", str(warehouse)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2],
+                env={**os.environ, "SPARK_LOCAL_DIRS": str(folder / "spark")},
+            )  # fmt: skip
+        self.wait_for("started")
+
+    def begin(self, first: int, count: int) -> None:
+        """Build keys from k<first> on; `wait_for` tells how far it is."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{first} {count}\n".encode())
+        self.process.stdin.flush()
+
+    def wait_for(self, *starts: str) -> str:
+        """The next line that starts with one of these."""
+        assert self.process.stdout is not None
+        while line := self.process.stdout.readline().decode().strip():
+            if line.startswith(starts):
+                return line
+        raise AssertionError(f"Spark ended: {self.log.read_text()}")
+
+    def kill(self) -> None:
+        """Kill the driver. Its executors end by themselves, and may write a little longer."""
+        self.process.kill()
+        self.process.wait(WAIT_S)
 
 
 # Storage

@@ -7,12 +7,13 @@ killed process wrote, the kernel keeps: what a power cut takes is played in test
 with the other tests. All of it, on one table, or rounds of some kinds alone:
 
     python -m tests.service.test_crash 200
-    python -m tests.service.test_crash 200 kill race fold mint          # --seed N  --keep
+    python -m tests.service.test_crash 200 kill race fold mint spark    # --seed N  --keep; without spark by default
 
     kill    a server: while it starts, right after it took the table, while it inserts, claims, or ends
     race    another server takes the table from one that runs or is stalled, which comes back and may insert nothing
     fold    builds beside the server commit snapshots that take in its log; it is killed while it swaps them
     mint    builds without a server own the table and give ids; they are given up anywhere, or come back late
+    spark   builds with Spark: killed at random phases, beside a server that is killed, or without one (slow)
 
 A line a round, a summary at the end; the exit code says whether all is well. Failures leave their folder.
 """
@@ -30,6 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,7 @@ from tests.service.crashing import (
     Client,
     Clients,
     Doomed,
+    SparkBuilds,
     Stopped,
     epoch_number,
     fold,
@@ -51,6 +54,7 @@ from tests.service.crashing import (
     stored_ids,
 )
 
+KINDS = ["kill", "race", "fold", "mint", "spark"]
 CLIENTS = 4
 NAMES = "abc"
 CHECKED_AT_ONCE = 2000
@@ -69,6 +73,7 @@ class Crashes:
         self.clients = Clients(self.books, CLIENTS, seed)
         self.servers: list[Doomed] = []
         """Those that run."""
+        self.builds: SparkBuilds | None = None
         self.name = NAMES[0]
         self.startups_s: list[float] = []
         self.done: Counter[str] = Counter()
@@ -76,7 +81,11 @@ class Crashes:
 
     def round(self, kind: str) -> str:
         """One round. Returns what happened; AssertionError when something is wrong."""
-        happened = {"kill": self.kill, "race": self.race, "fold": self.fold, "mint": self.mint}[kind]()
+        return self.whole(kind, getattr(self, kind))
+
+    def whole(self, kind: str, play: Callable[[], str]) -> str:
+        """What is done, and the checks behind it."""
+        happened = play()
         self.done[kind] += 1
         self.silence()
         self.check_storage()
@@ -129,7 +138,7 @@ class Crashes:
         if stalled:
             first.stall()
         self.clients.point_at(None, only=slice(CLIENTS // 2, None))
-        second = self.start("--take-over", name=self.rng.choice([name for name in NAMES if name != first.name]))
+        second = self.start("--take-over", name=self.rng.choice(NAMES))
         if wakes_early:
             self.sleep(0.4, 1.3)
             first.go_on(taken_over=epoch_number(self.table) > epoch)
@@ -238,15 +247,61 @@ class Crashes:
         self.done["mint: late, but committed"] += 1
         return "committed"
 
+    def spark(self) -> str:
+        """A build with Spark."""
+        killed = self.rng.choice(["nobody", "build", "server"])
+        phase = self.rng.choice(["plan", "write", "write", "validate", "commit"])
+        return self.spark_build(beside=self.rng.random() < 0.5, killed=killed, phase=phase)
+
+    def spark_build(self, *, beside: bool, killed: str, phase: str) -> str:
+        """A build with Spark that a server gives its ids, or that gives them itself; one of them is killed in a phase
+        of the build.
+        """
+        spark = self.builds = self.builds or SparkBuilds(self.warehouse, self.folder)
+        server = None
+        if beside:
+            server = self.start()
+            self.ready(server)
+            self.clients.point_at(server)
+        first, count = max(0, len(self.books) - self.rng.randint(0, 500)), self.rng.randint(1, 800)
+        spark.begin(first, count)
+        said = spark.wait_for(f"phase {phase}", "refused", "built")
+        if said.startswith("phase"):
+            if killed == "build":
+                self.sleep(0, {"plan": 1, "write": 3}.get(phase, 0.03))
+                spark.kill()
+                self.builds, said = None, f"killed in {said}"
+            elif killed == "server" and server is not None:
+                self.sleep(0, 1)
+                server.kill()
+                server = self.start(port=server.port)
+                self.ready(server)
+                self.clients.point_at(server)
+            if self.builds is not None:
+                said = spark.wait_for("refused", "built")
+        if server is None:
+            server = self.start()
+            self.ready(server)
+            self.clients.point_at(server)
+        self.check_told(server)
+        self.sleep(0, 0.3)
+        if said.startswith("built"):
+            self.silence()
+            stored = stored_ids(self.table)
+            names = [f"k{number}" for number in range(first, first + count)]
+            self.books.tell("a build", names, [stored[name] for name in names])
+        self.done[f"spark: {said.split(maxsplit=1)[0]} {'beside a server' if beside else 'alone'}"] += 1
+        return f"{'beside a server' if beside else 'alone'}, {killed} to be killed: {said}"
+
     # Servers
 
-    def start(self, *arguments: str, name: str | None = None) -> Doomed:
+    def start(self, *arguments: str, name: str | None = None, port: int = 0) -> Doomed:
         if name is None and self.rng.random() < 0.3:
             name = self.rng.choice(NAMES)
         self.name = name or self.name
         slow = self.rng.random() < 0.5
         self.done["slow disk"] += slow
-        server = Doomed(self.warehouse, self.name, self.folder, *arguments, slow=slow)
+        server = Doomed(self.warehouse, self.name, self.folder, *arguments, port=port, slow=slow)
         self.servers.append(server)
         return server
 
@@ -317,6 +372,8 @@ class Crashes:
             time.sleep(0.001)
 
     def close(self) -> None:
+        if self.builds is not None:
+            self.builds.kill()
         for server in self.servers:
             with suppress(ProcessLookupError):
                 server.process.kill()
@@ -345,10 +402,21 @@ def test_nothing_that_was_told_is_lost_or_changed(tmp_path: Path, kind: str, rou
         assert len(running.books) > 0 or kind == "kill"
 
 
+@pytest.mark.slow
+def test_builds_with_spark(tmp_path: Path) -> None:
+    with crashes(tmp_path, random.randrange(2**32)) as running:
+        for beside, killed in ((True, "server"), (False, "nobody"), (True, "build")):
+            play = partial(running.spark_build, beside=beside, killed=killed, phase="write")
+            happened = running.whole("spark", play)
+            print(happened)
+            assert ("killed in" if killed == "build" else "built") in happened
+        running.check_at_the_end()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rounds", type=int)
-    parser.add_argument("kinds", nargs="*", default=["kill", "race", "fold", "mint"])
+    parser.add_argument("kinds", nargs="*", default=["kill", "race", "fold", "mint"], choices=KINDS)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--keep", action="store_true", help="leave the folder")
     given = parser.parse_args()
