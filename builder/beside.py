@@ -42,7 +42,7 @@ def wait_until_served(server: Epoch, table: str, parent: Snapshot | None) -> Non
         return
     deadline = time.monotonic() + PATIENCE_S
     with Client(_url(server), timeout_s=REQUEST_TIMEOUT_S) as client:
-        while (served := client.describe(table).snapshot or 0) < parent.id:
+        while (served := _served(client, table, deadline)) < parent.id:
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"{server} owns the table and serves snapshot {served}; the newest is {parent.id}",
@@ -51,6 +51,16 @@ def wait_until_served(server: Epoch, table: str, parent: Snapshot | None) -> Non
                     "the build mints the ids",
                 )
             time.sleep(PAUSE_S)
+
+
+def _served(client: Client, table: str, deadline: float) -> int:
+    """The snapshot that a server has; 0 for none. One that is away for a moment has none."""
+    try:
+        return client.describe(table).snapshot or 0
+    except Unavailable:
+        if time.monotonic() > deadline:
+            raise
+        return 0
 
 
 def _url(server: Epoch) -> str:

@@ -13,16 +13,19 @@ the outcome of its commit is known. What it leaves behind otherwise is taken ove
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from stelae.errors import Unavailable
+from stelae.errors import StelaeError, Unavailable
 from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
 from stelae.takeover import Takeover, has_log, live_owner, log_range_beside, owned, take_over
 from stelae.warehouse import Table
+
+log = logging.getLogger("stelae.builder")
 
 PATIENCE_S = 30.0
 """How long a takeover by somebody else may take."""
@@ -78,7 +81,15 @@ def standing_on(table: Table, owner: str) -> Iterator[Ground]:
         if ground.outcome_unknown:
             takeover.close()
         else:
-            takeover.release()
+            _release(takeover)
+
+
+def _release(takeover: Takeover) -> None:
+    """Let go. Where that fails the build has ended all the same: the next owner takes over as from one that was killed."""
+    try:
+        takeover.release()
+    except StelaeError as exc:
+        log.warning("%s was not released: %s", takeover.table.name, exc)
 
 
 def _beside(table: Table, server: Epoch) -> Ground:

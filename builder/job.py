@@ -14,7 +14,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -190,7 +190,8 @@ def run_build(
             )  # fmt: skip
             build_id = uuid4().hex
             ground = stack.enter_context(standing_on(target, f"build-{build_id}"))
-            logged = stack.enter_context(rows_of_log(spark, target, ground))
+            of_log = rows_of_log(spark, target, ground) if mode == "merge" or schema.auto_increment else nullcontext()
+            logged = stack.enter_context(of_log)
             plan = make_plan(
                 target, schema, changes.frame, mode, targets, ground=ground, logged=logged, build_id=build_id
             )

@@ -393,11 +393,8 @@ def test_a_build_that_was_killed_behind_its_claim(
     table = dictionary(tmp_path)
     add(spark, table, words(spark, ["a"]))
 
-    def lost(*_: object) -> None:
-        raise Unavailable("planted: nobody knows")
-
     with monkeypatch.context() as planted:
-        planted.setattr("stelae.snapshots.TableSnapshots.commit", lost)
+        planted.setattr(TableSnapshots, "commit", _lost)
         with pytest.raises(Unavailable):
             add(spark, table, words(spark, ["b", "c"]))
     assert owner_kind(table) == "build", "an unknown outcome lets nothing go"
@@ -566,3 +563,62 @@ def test_a_build_beside_an_owner_commits_behind_a_fence(
     with pytest.raises(Conflict):
         add(spark, table, words(spark, ["a", "b"]))
     assert ids_of(spark, table) == {"a": online["a",]}
+
+
+# All together
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["deduplicate", "deduplicate with sequence", "partial-update", "aggregation"])
+def test_random_histories(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    """Builds, deletes, overwrites, rows written online, builds that lose their commit: a key keeps its id as long as it
+    has a row, and no id is given twice.
+    """
+    columns, options = ENGINES[engine]
+    names = [part.split()[0] for part in columns.split(", ")]
+    deletes = engine.startswith("deduplicate")
+    table = create(tmp_path, f"p STRING, word STRING, {columns}, id BIGINT", "p, word",
+                   f"'dynamic-bucket.target-row-num' = '20'{options}", "PARTITIONED BY (p)")  # fmt: skip
+    source = random.Random(engine)
+    has: dict[tuple[str, str], int] = {}
+    used: set[int] = set()
+
+    def learn(found: dict[tuple[str, str], int]) -> None:
+        assert len(set(found.values())) == len(found)
+        fresh = {number for key, number in found.items() if has.get(key) != number}
+        assert not fresh & used, "given twice"
+        used.update(fresh)
+        has.clear()
+        has.update(found)
+
+    for step in range(12):
+        keys = [(source.choice("xyz"), f"w{source.randrange(60)}") for _ in range(source.randrange(1, 40))]
+        action = source.choice(["build", "build", "build", "online", "overwrite", "lost"])
+        before = dict(has)
+        if action == "online":
+            new = [key for key in dict.fromkeys(keys) if key not in has]
+            online = insert_online(table, [{"p": p, "word": word} for p, word in new], records=3)
+            learn({**has, **{(str(p), str(word)): number for (p, word), number in online.items()}})
+            continue
+        kinds = ["-D" if deletes and source.random() < 0.2 and action != "overwrite" else "+I" for _ in keys]
+        rows = [(kind, *key, *(step for _ in names)) for kind, key in zip(kinds, keys, strict=True)]
+        frame = spark.createDataFrame(rows, f"op STRING, p STRING, word STRING, {columns}").coalesce(1)
+        if action == "lost":
+            with pytest.MonkeyPatch.context() as planted:
+                planted.setattr(TableSnapshots, "commit", _lost)
+                with pytest.raises(Unavailable):
+                    add(spark, table, frame, row_kind="op")
+            continue
+        last = dict(zip(keys, kinds, strict=True))
+        add(spark, table, frame, row_kind="op", mode="overwrite" if action == "overwrite" else "merge")
+        kept = {} if action == "overwrite" else {key: number for key, number in before.items() if key not in last}
+        stay = {key: before[key] for key, kind in last.items() if kind == "+I" and key in before}
+        found = ids_of(spark, table)
+        assert set(found) == {*kept, *(key for key, kind in last.items() if kind == "+I")}, f"step {step}"
+        assert {key: found[key] for key in (*kept, *stay)} == {**kept, **stay}, f"step {step}"
+        learn(found)
+    assert not verify_snapshot(table, table.snapshots.read()).problems
+
+
+def _lost(*_: object) -> Snapshot:
+    raise Unavailable("planted: nobody knows")
