@@ -47,8 +47,11 @@ class HotRows:
 
     def get_many(self, values: Sequence[Any]) -> list[bytes | None]:
         """What is known, aligned with the keys' values."""
-        found = list(map(self._young.get, values))
-        if None in found and self._old:
+        try:
+            return list(map(self._young.__getitem__, values))  # mostly all of them
+        except KeyError:
+            found: list[bytes | None] = list(map(self._young.get, values))
+        if self._old:
             old = map(self._old.get, values)
             again = [
                 (index, row) for index, (one, row) in enumerate(zip(found, old, strict=True)) if one is None and row

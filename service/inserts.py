@@ -76,12 +76,8 @@ class InsertIfNotExists(Endpoint):
         flags = [FOUND] * len(keys)
         while True:
             hot, values = self._remembered(opened, keys, body)
-            rows = [NO_ROW] * len(keys)
-            unknown: Sequence[int] = range(len(keys))
-            if hot is not None:
-                known = hot.get_many(values)
-                unknown = [index for index, row in enumerate(known) if row is None] if None in known else ()
-                rows = [row or NO_ROW for row in known] if unknown else known  # type: ignore[assignment]
+            rows: list[bytes | None] = [None] * len(keys) if hot is None else hot.get_many(values)
+            unknown = [index for index, row in enumerate(rows) if row is None] if None in rows else []
             if not unknown:
                 return self._answer(rows, flags, opened)
             try:
@@ -95,7 +91,8 @@ class InsertIfNotExists(Endpoint):
                     flags[index] = INSERTED
             if answer.opened is opened:
                 if hot is not None:
-                    hot.put_many([(values[index], rows[index]) for index in unknown if rows[index] != NO_ROW])
+                    new = zip(unknown, others, strict=True)
+                    hot.put_many([(values[index], row) for index, row in new if row != NO_ROW])
             elif len(unknown) < len(rows):
                 opened = answer.opened  # another snapshot came, and what was remembered is of the one before
                 continue
@@ -109,11 +106,13 @@ class InsertIfNotExists(Endpoint):
         values = None if hot is None else hot.values(keys)
         return (None, ()) if values is None else (hot, values)
 
-    def _answer(self, rows: Sequence[bytes], flags: list[bytes], opened: OpenSnapshot) -> list[bytes]:
+    def _answer(self, rows: list[bytes | None], flags: list[bytes], opened: OpenSnapshot) -> list[bytes]:
+        """The body. By now every key has its row, or `null`."""
         new = flags.count(INSERTED)
         self.table.counts.inserted += new
         self.table.counts.insert_found += len(flags) - new
-        return [b'{"rows":[' + b",".join(rows) + b'],"inserted":[' + b",".join(flags) + b"]" + opened.tail]
+        joined = b",".join(rows)  # type: ignore[arg-type]
+        return [b'{"rows":[' + joined + b'],"inserted":[' + b",".join(flags) + b"]" + opened.tail]
 
     async def _insert(self, keys: list[Any], body: dict[str, Any]) -> tuple[Answer, list[bytes]]:
         """The answer for keys, and its rows as JSON."""

@@ -662,7 +662,7 @@ def _ids(takeover: Takeover, table: Table, reader: SnapshotReader) -> GrantedIds
         return ids
     claim = TableClaims(table.storage, id_limit(column)).read(last.number)
     if claim.owner == takeover.epoch.owner and claim.purpose == "online":
-        left = unused_ids(folder, reader.table.rows, reader.table.schema, claim)
+        left = unused_ids(folder, reader.table.rows, reader.table.schema, claim, takeover.log.claim_offset)
         if left is not None:
             ids.grant(claim.number, left, logged=True)
     return ids
