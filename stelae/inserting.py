@@ -24,6 +24,9 @@ from stelae.rows import RowCodec, RowReader
 from stelae.schema import TableSchema
 from stelae.types import Int
 
+CHUNK_ROWS = 8192
+"""Rows of the log to decode in one go."""
+
 
 def check_takes_inserts(schema: TableSchema) -> None:
     """InvalidRequest, with the reason, for a table that can't take insert-if-not-exists."""
@@ -115,28 +118,29 @@ class GrantedIds:
         return granted
 
 
-def unused_ids(folder: Path, reader: RowReader, schema: TableSchema, claim: Claim) -> IdRange | None:
+def unused_ids(folder: Path, reader: RowReader, schema: TableSchema, claim: Claim, claim_offset: int) -> IdRange | None:
     """The ids of a claim above the greatest that the log has; for the owner who made it, after a takeover.
 
-    Whatever else was handed out of it is in no record that counts, so nobody was told. None when nothing is left, or
-    when the log does not go back to where the claim was logged.
+    `claim_offset` is where the log says that the claim was made. Whatever else was handed out of it is in no record
+    that counts, so nobody was told. None when nothing is left.
     """
     names = schema.options.auto_increment_fields
-    greatest: int | None = None
-    for record in _records(folder):
-        if isinstance(record, Granted):
-            if record.number == claim.number:
-                greatest = claim.ids.first - 1
-        elif greatest is not None:
-            [ids] = reader.decode_batch(pa.array(record.rows, pa.binary()), names)
-            mine = [number for number in ids.to_pylist() if number is not None and number in claim.ids]
-            greatest = max([greatest, *mine])
-    if greatest is None or greatest >= claim.ids.last:
-        return None
-    return IdRange(greatest + 1, claim.ids.last)
+    greatest = claim.ids.first - 1
+    for rows in _rows_in_chunks(folder, claim_offset):
+        [ids] = reader.decode_batch(pa.array(rows, pa.binary()), names)
+        mine = [number for number in ids.to_pylist() if number is not None and number in claim.ids]
+        greatest = max([greatest, *mine])
+    return IdRange(greatest + 1, claim.ids.last) if greatest < claim.ids.last else None
 
 
-def _records(folder: Path) -> Iterator[Granted | Inserted]:
-    for entry in read_log(folder):
-        if isinstance(entry.record, Granted | Inserted):
-            yield entry.record
+def _rows_in_chunks(folder: Path, first: int) -> Iterator[list[bytes]]:
+    """Rows of the log from an offset on, some thousand at a time: single keys have a record each."""
+    rows: list[bytes] = []
+    for entry in read_log(folder, first):
+        if isinstance(entry.record, Inserted):
+            rows += entry.record.rows
+        if len(rows) >= CHUNK_ROWS:
+            yield rows
+            rows = []
+    if rows:
+        yield rows

@@ -113,6 +113,8 @@ class LogState:
     """The records of the last flush, for the next owner to write again."""
     claim: Granted | None = None
     """The last claim that was logged, if it is in the segments that are there."""
+    claim_offset: int = 0
+    """Of that record. No id of the claim is in the log before it."""
     segments: tuple[Segment, ...] = ()
     ignored: tuple[str, ...] = ()
     """Segments of writers that had been replaced; no record in them counts."""
@@ -182,6 +184,12 @@ def read_part(part: LogPart) -> Iterator[Entry]:
             yield _entry(frame, part.header, place)
 
 
+def newest_epoch(folder: Path) -> int:
+    """The epoch of the newest segment that counts; 0 if there is none. Reads headers alone."""
+    parts = _outline(folder).parts
+    return parts[-1].header.epoch if parts else 0
+
+
 def recover(folder: Path) -> LogState:
     """The state of a log; reads and checks all of its records. Changes nothing.
 
@@ -192,6 +200,7 @@ def recover(folder: Path) -> LogState:
     if not plan.parts:
         return LogState(ignored=ignored)
     claim: Granted | None = None
+    claim_offset = 0
     segments = []
     flush: list[Frame] = []
     for part in plan.parts:
@@ -209,7 +218,8 @@ def recover(folder: Path) -> LogState:
             flush.append(frame)
             if frame.payload.kind == GRANTED:
                 record = decode_record(frame.payload, f"{place}, byte {frame.position}")
-                claim = record if isinstance(record, Granted) else claim
+                if isinstance(record, Granted):
+                    claim, claim_offset = record, frame.offset
         header = part.header
         segments.append(Segment(header.name, header.epoch, header.base, tail.offset, len(data), tail.torn_bytes))
     newest = plan.parts[-1].header
@@ -221,6 +231,7 @@ def recover(folder: Path) -> LogState:
         last_flush=flush[0].offset if flush else segments[-1].end,
         last_payloads=tuple(frame.payload for frame in flush if frame.payload.kind != SKIPPED),
         claim=claim,
+        claim_offset=claim_offset,
         segments=tuple(segments),
         ignored=ignored,
     )

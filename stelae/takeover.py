@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
 from stelae.locks import is_locked, try_lock
-from stelae.log import LogState, LogWriter, recover, remove_covered
+from stelae.log import LogState, LogWriter, newest_epoch, recover, remove_covered
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.ownership import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
 from stelae.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
@@ -121,7 +121,7 @@ def _complete(table: Table, epoch: Epoch, lock: int | None) -> Takeover:
     """The steps behind the epoch."""
     ownership = TableOwnership(table.storage, str(table.name))
     folder = log_folder(table.storage)
-    sealed = recover(folder).epoch if folder is not None else 0
+    sealed = newest_epoch(folder) if folder is not None else 0
     first = table.snapshots.latest_id() is None and epoch.kind == "server"
     if first or ownership.unfinished_build(epoch, sealed=sealed) is not None:
         table.snapshots.fence(empty_snapshot(table))
@@ -209,7 +209,7 @@ def check_has_folder(table: Table) -> None:
 def has_log(table: Table) -> bool:
     """Whether the table ever took online writes."""
     folder = log_folder(table.storage)
-    return folder is not None and recover(folder).log_id is not None
+    return folder is not None and newest_epoch(folder) > 0
 
 
 def log_folder(storage: Storage) -> Path | None:

@@ -273,7 +273,8 @@ def test_records_are_read_in_order_over_segments_and_epochs(folder: Path) -> Non
 def test_the_last_claim_is_found(folder: Path) -> None:
     writer = opened(folder)
     write(writer, [GIVEN, key("a"), Granted(14, 5, 9)], [key("b")])
-    assert recover(folder).claim == Granted(14, 5, 9)
+    state = recover(folder)
+    assert (state.claim, state.claim_offset) == (Granted(14, 5, 9), 2)
 
 
 def test_a_writer_without_records_leaves_a_segment_that_counts(folder: Path) -> None:
