@@ -33,6 +33,7 @@ from stelae.verify import verify_snapshot
 from stelae.warehouse import Table, Warehouse
 from tests.builder.case_tables import frame_of
 from tests.builder.online import URL, insert_online
+from tests.builder.test_merge_cases import QUICK
 from tests.cases import Case, load
 from tests.service.test_process import run
 from tests.tables import commit_rows
@@ -43,6 +44,17 @@ if TYPE_CHECKING:
     from builder.job import BuildReport
 
 MINTED = "'auto-increment.fields' = 'id'"
+
+
+@pytest.fixture
+def quick(spark: SparkSession) -> Iterator[None]:
+    """Without compiling expressions, which takes longer than merging a few rows. Others here compile."""
+    before = {name: spark.conf.get(name) or "" for name in QUICK}
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 def create(folder: Path, columns: str, key: str = "word", options: str = "'bucket' = '2'", more: str = "") -> Table:
@@ -150,6 +162,7 @@ def test_partitions_and_composite_nullable_keys(spark: SparkSession, tmp_path: P
     assert second == {**first, ("z", "nan", "t"): 25}
 
 
+@pytest.mark.usefixtures("quick")
 def test_on_top_of_a_rollback(spark: SparkSession, tmp_path: Path) -> None:
     """A rollback takes no id back, and leaves several files a bucket: what is counted are the rows that are read."""
     table = create(tmp_path, "word STRING, v INT, id BIGINT")
@@ -193,6 +206,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine(spark: SparkSession, tmp_path: Path, engine: str) -> None:
     """Values merge as ever; ids stay. The column stands first, last, or amid the others."""
@@ -218,6 +232,7 @@ def test_every_engine(spark: SparkSession, tmp_path: Path, engine: str) -> None:
         assert [values[word] for word in "abcd"] == list(expected)
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "engine",
     ["deduplicate", "deduplicate with sequence", "sequence groups", "aggregation", "aggregation with sequence"],
@@ -255,6 +270,7 @@ def test_partial_updates_of_target_columns(spark: SparkSession, tmp_path: Path) 
     assert ids_of(spark, table) == {"a": before["a"], "c": 3}, "its id alone keeps no row"
 
 
+@pytest.mark.usefixtures("quick")
 def test_overwrite_keeps_the_ids_of_its_keys(spark: SparkSession, tmp_path: Path) -> None:
     table = create(tmp_path, "dt STRING, word STRING, v INT, id BIGINT", "dt, word", more="PARTITIONED BY (dt)")
     first = [("x", f"w{n}", n) for n in range(20)] + [("y", "w1", 1)]
@@ -271,6 +287,7 @@ def test_overwrite_keeps_the_ids_of_its_keys(spark: SparkSession, tmp_path: Path
     assert min(after["x", "new"], after["z", "w1"]) > max(before.values())
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("case", load("auto_increment"), ids=lambda case: case.name)
 def test_cases(spark: SparkSession, tmp_path: Path, case: Case) -> None:
     table = Warehouse(tmp_path).create_table(case.sql("t"))
@@ -296,6 +313,7 @@ def test_ids_of_the_input_are_refused(spark: SparkSession, tmp_path: Path, name:
     assert TableOwnership(table.storage, str(table.name)).current() is None, "refused before the table is taken over"
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("name", "content", "refused"),
     [
@@ -317,6 +335,7 @@ def test_files(spark: SparkSession, tmp_path: Path, name: str, content: str, ref
         assert sorted(ids_of(spark, table).values()) == [1, 2]
 
 
+@pytest.mark.usefixtures("quick")
 def test_an_int_column_that_is_full(spark: SparkSession, tmp_path: Path) -> None:
     """A build gets all of its ids or none, before it writes anything; the table is as it was, and free."""
     table = create(tmp_path, "word STRING, id INT")
@@ -333,6 +352,7 @@ def test_an_int_column_that_is_full(spark: SparkSession, tmp_path: Path) -> None
     assert sorted(ids_of(spark, table).values()) == [1, INT_LIMIT - 1, INT_LIMIT]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("ids", "told"), [((1, 1), "id 1 belongs to two rows"), ((1, 9), "a row has id 9, but ids are claimed up to 3")]
 )
@@ -348,6 +368,7 @@ def test_ids_that_are_wrong_are_not_carried_on(
     assert owner_kind(table) == "free"
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("change", [1, -1])
 def test_rows_that_change_between_two_looks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int
@@ -365,6 +386,7 @@ def test_rows_that_change_between_two_looks(
 # Owners
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_build_that_changes_nothing_lets_go(spark: SparkSession, tmp_path: Path) -> None:
     table = dictionary(tmp_path)
     add(spark, table, words(spark, ["a"]))
@@ -376,6 +398,7 @@ def test_a_build_that_changes_nothing_lets_go(spark: SparkSession, tmp_path: Pat
     assert len(claims_of(table)) == 1
 
 
+@pytest.mark.usefixtures("quick")
 def test_of_two_builds_one_is_told_of_the_other(spark: SparkSession, tmp_path: Path) -> None:
     table = dictionary(tmp_path)
     other = take_over(table, "build", "build-other")
@@ -386,6 +409,7 @@ def test_of_two_builds_one_is_told_of_the_other(spark: SparkSession, tmp_path: P
     add(spark, table, words(spark, ["a"]))
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_build_that_was_killed_behind_its_claim(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,6 +592,7 @@ def test_a_build_beside_an_owner_commits_behind_a_fence(
 # All together
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["deduplicate", "deduplicate with sequence", "partial-update", "aggregation"])
 def test_random_histories(spark: SparkSession, tmp_path: Path, engine: str) -> None:
