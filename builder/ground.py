@@ -85,7 +85,7 @@ def standing_on(table: Table, owner: str) -> Iterator[Ground]:
 
 
 def _release(takeover: Takeover) -> None:
-    """Let go. Where that fails the build has ended all the same: the next owner takes over as from one that was killed."""
+    """Let go. Where that fails the build has ended all the same: the next owner takes over as from a killed one."""
     try:
         takeover.release()
     except StelaeError as exc:

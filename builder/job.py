@@ -2,10 +2,14 @@
 
     plan → base → merge → sort → write → validate → commit
 
-`run_build` is that line. Files are verified where they are written (`builder/writer.py`) and once more by the commit.
-The driver sees counts and names of files, never rows. Nothing that readers can see changes before the last step, and
-the last step is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some
-files that nobody names, which `stelae clean` removes.
+`run_build` is that line. What it stands on, parent and owner of the table, is in `builder/ground.py`; rows that were
+written online come into the base by `builder/log_rows.py`; tables that give their keys ids have them counted and
+claimed before the write (`builder/ids.py`).
+
+Files are verified where they are written (`builder/writer.py`) and once more by the commit. The driver sees counts and
+names of files, never rows. Nothing that readers can see changes before the last step, and the last step is one
+put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some files that nobody names,
+which `stelae clean` removes.
 """
 
 from __future__ import annotations
