@@ -127,9 +127,9 @@ class Doomed:
     """A server process."""
 
     def __init__(
-        self, warehouse: Path, name: str, logs: Path, *arguments: str, port: int = 0, slow: bool = False
+        self, warehouse: Path, name: str, logs: Path, *arguments: str, port: int = 0, disk: str = "good"
     ) -> None:
-        """`slow`: on a slow disk (`slow_server.py`). Port 0: a free one."""
+        """`disk`: as `doomed_server.py` has it, or good. Port 0: a free one."""
         self.name = name
         self.log = logs / f"server-{time.time_ns()}-{name}.log"
         self.port = 0
@@ -144,7 +144,7 @@ class Doomed:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "tests.service.slow_server" if slow else "stelae",
+                    sys.executable, "-m", *(["stelae"] if disk == "good" else ["tests.service.doomed_server", disk]),
                     "serve", "-w", str(warehouse), "--port", str(port), "--name", name, "--poll-interval", "0.05",
                     *arguments,
                 ],
