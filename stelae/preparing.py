@@ -130,7 +130,10 @@ def main() -> None:
     """The process apart: a request on standard input, an error or None on standard output."""
     with suppress(OSError, AttributeError):
         os.nice(NICENESS)
-    storage, wanted, incoming, threads = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own process)
+    try:
+        storage, wanted, incoming, threads = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own process)
+    except (EOFError, pickle.UnpicklingError):
+        return  # The server was killed before it had said what to prepare.
     error: StelaeError | None = None
     try:
         prepare_tablets(storage, wanted, incoming, threads)

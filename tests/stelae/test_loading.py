@@ -7,6 +7,9 @@ Method: snapshots on a local folder and in memory (where files are downloaded), 
 from __future__ import annotations
 
 import gc
+import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +205,14 @@ def test_the_other_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Unavailable, match="ended with 1"):
         open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
     assert list((tmp_path / "tablets").iterdir()) == []
+
+
+@pytest.mark.parametrize("request_bytes", [b"", pickle.dumps(["cut"])[:-3]])
+def test_the_server_dies(request_bytes: bytes) -> None:
+    """Killed before it had said what to prepare: its log, which outlives it, gets no traceback."""
+    apart = [sys.executable, "-m", "stelae.preparing"]
+    ended = subprocess.run(apart, input=request_bytes, capture_output=True, timeout=20, check=False)
+    assert (ended.stdout, ended.stderr) == (b"", b"")
 
 
 @pytest.mark.parametrize("apart", [False, True])
