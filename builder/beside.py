@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stelae.client import Client
-from stelae.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
 from stelae.schema import TableSchema
@@ -51,6 +51,18 @@ def wait_until_served(server: Epoch, table: str, parent: Snapshot | None) -> Non
                     "the build mints the ids",
                 )
             time.sleep(PAUSE_S)
+
+
+def acknowledged(server: Epoch, table: str) -> int:
+    """Records of the log below this offset are durable, the server says: it has told its clients. 0 if it can't be
+    asked, or does not own the table any more.
+    """
+    try:
+        with Client(_url(server), timeout_s=REQUEST_TIMEOUT_S) as client:
+            writes = client.describe(table).details.get("writes") or {}
+    except StelaeError:
+        return 0
+    return int(writes.get("log_offset") or 0) if writes.get("epoch") == server.number else 0
 
 
 def _served(client: Client, table: str, deadline: float) -> int:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from builder.beside import acknowledged
 from stelae.errors import StelaeError, Unavailable
 from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
@@ -98,7 +99,8 @@ def _beside(table: Table, server: Epoch) -> Ground:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            records = log_range_beside(table, parent)
+            # Asked first: of what it says, all is in the log that is read then.
+            records = log_range_beside(table, parent, durable=acknowledged(server, str(table.name)))
             break
         except Unavailable:
             if time.monotonic() > deadline:

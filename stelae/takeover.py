@@ -176,11 +176,12 @@ class LogRange:
     """Not included: the log offset of the new snapshot."""
 
 
-def log_range_beside(table: Table, parent: Snapshot | None) -> LogRange | None:
+def log_range_beside(table: Table, parent: Snapshot | None, *, durable: int = 0) -> LogRange | None:
     """The records that a build beside an owner may cover: all that are durable for sure. None without a log.
 
-    `parent` is the newest snapshot; if it is not any more when the build commits, that fails anyway. Unavailable while
-    somebody takes the table over: ask again in a moment.
+    That is all but the last flush, and of that what the owner, asked before, says is `durable`. `parent` is the newest
+    snapshot; if it is not any more when the build commits, that fails anyway. Unavailable while somebody takes the
+    table over: ask again in a moment.
     """
     folder = log_folder(table.storage)
     ownership = TableOwnership(table.storage, str(table.name))
@@ -193,7 +194,7 @@ def log_range_beside(table: Table, parent: Snapshot | None) -> LogRange | None:
             f"table {table.name} is being taken over by {current}", place=str(table.name), hint="try again in a moment"
         )
     first = 0 if parent is None else parent.log_offset
-    return LogRange(first, max(first, state.last_flush))
+    return LogRange(first, max(first, state.last_flush, min(durable, state.end)))
 
 
 def check_has_folder(table: Table) -> None:

@@ -189,6 +189,9 @@ def test_what_a_build_beside_covers(table: Table) -> None:
     write(server, b"three")
     # The last flush may be on no disk yet.
     assert log_range_beside(table, server.snapshot) == LogRange(0, 2)
+    # Unless the owner says that it is; what it says of records that nobody can read yet does not count.
+    assert log_range_beside(table, server.snapshot, durable=3) == LogRange(0, 3)
+    assert log_range_beside(table, server.snapshot, durable=9) == LogRange(0, 3)
     TableOwnership(table.storage, "shop.uids").take("server", "b", URL, after=server.epoch)
     with pytest.raises(Unavailable, match="is being taken over by server 'b'"):
         log_range_beside(table, server.snapshot)
