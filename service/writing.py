@@ -149,6 +149,8 @@ class TableWriter:
         self._threads = threads
         self._stop = Event()
         self._taken: Takeover | None = None
+        self._shown: Owner | None = None
+        """This owner, or the last one, if that lost the table: whose rows are in what is served."""
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -193,18 +195,28 @@ class TableWriter:
             self._force = False
 
     async def attach(self, table: Table, reader: SnapshotReader) -> Attachment:
-        """What is to be served instead of a reader that was just opened: with the online rows, if they are ours."""
+        """What is to be served instead of a reader that was just opened: with the online rows, as far as this server
+        knows them.
+        """
         taken, owner = self._taken, self.owner
         if taken is not None:
             self._taken = None
             return await self._first(taken, table, reader)
+        if owner is not None:
+            try:
+                await self._thread(partial(owner.check_follows, reader))
+            except StelaeError as exc:
+                self.lose(exc)
+        return await self._with_shown(table, reader)
+
+    async def _with_shown(self, table: Table, reader: SnapshotReader) -> Attachment:
+        """With the rows that this server has shown, also when it owns the table no more: what it told stays true."""
+        owner = self._shown
         if owner is None:
             return Attachment(reader)
-        try:
-            await self._thread(partial(owner.check_follows, reader))
-        except StelaeError as exc:
-            self.lose(exc)
-            return Attachment(reader)
+        shown = owner.reader
+        if self.owner is None and (shown.id, shown.table.schema.id) == (reader.id, reader.table.schema.id):
+            return Attachment(reader)  # nothing new: then the watcher goes on with what it has
         return await self._next(owner, table, reader)
 
     async def _first(self, taken: Takeover, table: Table, reader: SnapshotReader) -> Attachment:
@@ -222,18 +234,19 @@ class TableWriter:
             if not isinstance(exc, StelaeError):
                 raise
             self._close(exc)
-            return Attachment(reader)
+            return await self._with_shown(table, reader)
 
         def finish() -> SnapshotReader:
             owner.started(self.lose)
             self.owner, self.error, self._failures = owner, None, 0
+            self._shown = owner
             log.info("%s: online writes are taken, by epoch %d", self.served.name, taken.epoch.number)
             return online
 
         return Attachment(online, finish)
 
     async def _next(self, owner: Owner, table: Table, reader: SnapshotReader) -> Attachment:
-        """Bring the online rows of an open table onto its next snapshot."""
+        """Bring the online rows of a table onto its next snapshot. Its owner may be one that lost it."""
         tail = owner.record()
         try:
             online = await self._thread(partial(self._replayed, reader, table, owner.applied))
@@ -246,9 +259,8 @@ class TableWriter:
 
         def finish() -> SnapshotReader:
             owner.forget(tail)
-            if self.owner is owner:
-                _put_all(online, tail)
-                owner.move_to(online)
+            _put_all(online, tail)
+            owner.move_to(online)
             return online
 
         return Attachment(online, finish)

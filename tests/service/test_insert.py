@@ -19,6 +19,7 @@ import pytest
 import stelae.log
 from service.writing import WriteState
 from stelae.claims import INT_LIMIT, TableClaims
+from stelae.errors import Unavailable
 from stelae.log import read_log
 from stelae.log_records import Inserted
 from stelae.ownership import TableOwnership
@@ -410,9 +411,44 @@ def test_a_full_disk(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids(server, "b", "a") == [2, 1]
 
 
-def test_a_claim_that_fails(server: Server, uids: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stelae.errors import Unavailable
+def test_a_snapshot_that_comes_after_the_log_failed(
+    server: Server, uids: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged stays in sight, although nobody owns the table while the disk is full."""
+    assert ids(server, "a") == [1]
 
+    def fail(*_: object, **__: object) -> None:
+        raise Unavailable("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stelae.log.LocalLogFile, "sync", fail)
+        patched.setattr("service.writing._take", fail)
+        assert server.post(INSERT, {"keys": ["b"]}).status == 503
+        for buckets in (2, 5):
+            built = commit_rows(uids, [{"name": "built", "id": 50}], buckets=buckets)
+            server.poll()
+            assert server.get(LOOKUP, name="built").json["snapshot"] == built.id
+            assert looked_up(server, "a", "b", "built") == [1, None, 50]
+    server.clock.now += 100
+    server.poll()
+    assert ids(server, "a", "b") == [1, 2]
+
+
+def test_a_snapshot_that_comes_after_the_table_was_lost(server: Server, uids: Table) -> None:
+    assert ids(server, "a") == [1]
+    taken = take_over(uids, "server", "b", "http://b:1", force=True)
+    commit_rows(uids, [{"name": "built", "id": 50}], buckets=2)
+    server.poll()
+    assert looked_up(server, "a", "built") == [1, 50]
+    assert writer_of(server).state is WriteState.CLOSED
+    server.poll()
+    assert looked_up(server, "a", "built") == [1, 50]
+    taken.close()
+    server.poll()
+    assert ids(server, "a", "c") == [1, 2]
+
+
+def test_a_claim_that_fails(server: Server, uids: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise Unavailable("the storage is away")
 
