@@ -34,6 +34,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from builder.beside import acknowledged
 from stelae.claims import TableClaims, id_limit
 from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.inserting import NewRows
@@ -43,7 +44,7 @@ from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
 from stelae.reader import TableReader
 from stelae.sst import SstWriter, Tablet
-from stelae.takeover import log_folder, log_range_beside, take_over, trim_log
+from stelae.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
 from stelae.warehouse import Table
 
 UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
@@ -136,7 +137,8 @@ class Doomed:
         self.startup_s = 0.0
         """Of loading and taking over, as it says."""
         self.rivalled = False
-        """Somebody else may own the table: then lookups may lack what is new."""
+        """Somebody else may own the table: then lookups may lack what is new. What it has shown, it shows on."""
+        self.shown: set[str] = set()
         self.mute_from: float | None = None
         """Requests that are sent later, by this process's clock, may insert nothing: somebody else owns the table."""
         self.started = time.monotonic()
@@ -205,6 +207,7 @@ class Client:
             self._check_refusal("insert", status, body)
             return False
         inserted = body["inserted"]
+        self.server.shown.update(names)
         self.books.tell(self.server.name, names, [row["id"] for row in body["rows"]], inserted)
         if any(inserted) and self.server.mute_from is not None and sent > self.server.mute_from:
             self.books.complain(f"server {self.server.name} inserted when another one owned the table")
@@ -212,14 +215,20 @@ class Client:
 
     def look_up(self, names: Sequence[str]) -> bool:
         """Keys that were told before."""
+        shown = self.server.shown.intersection(names)
         status, body = self._post("lookup", names)
         if status != 200:
             self._check_refusal("lookup", status, body)
             return False
         ids = [row and row["id"] for row in body["rows"]]
         self.books.tell(self.server.name, names, ids)
-        if None in ids and not self.server.rivalled:
-            self.books.complain(f"server {self.server.name} does not show {names[ids.index(None)]}")
+        for name, number in zip(names, ids, strict=True):
+            if number is not None:
+                self.server.shown.add(name)
+            elif name in shown:
+                self.books.complain(f"server {self.server.name} does not show {name} any more")
+            elif not self.server.rivalled:
+                self.books.complain(f"server {self.server.name} does not show {name}")
         return True
 
     def _post(self, what: str, names: Sequence[str]) -> tuple[int, dict[str, Any]]:
@@ -420,9 +429,11 @@ class Stopped(Exception):
 
 def fold(table: Table, rng: random.Random) -> str:
     """A build beside a server: takes in what the log has for sure. Says what it did."""
-    parent = table.snapshots.latest()
+    parent, owner = table.snapshots.latest(), live_owner(table)
     try:
-        covered = log_range_beside(table, parent)
+        asked = owner is not None and owner.kind == "server" and rng.random() < 0.5
+        durable = acknowledged(owner, str(table.name)) if owner is not None and asked else 0
+        covered = log_range_beside(table, parent, durable=durable)
         if covered is None:
             return "no log"
         new = logged_rows(table, covered.first, covered.until)
