@@ -7,6 +7,8 @@
     POST  /v1/tables/{table}/prefix-lookup            {"prefix": {...}, "limit": 100, "columns": [...]}
     POST  /v1/tables/{table}/insert-if-not-exists     {"keys": [...], "columns": [...]}
 
+Bodies of `POST` are JSON, or Arrow streams (`stelae/arrow_wire.py`); then all but the keys is in the query.
+
 Every answer from a snapshot names it in the header `Stelae-Snapshot`. The same header on a request pins it: the
 answer then comes from that snapshot or is an error.
 """
@@ -17,6 +19,7 @@ from urllib.parse import quote
 
 SNAPSHOT_HEADER = "Stelae-Snapshot"
 JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
 PROBLEM_JSON = "application/problem+json"
 
 TABLES_PATH = "/v1/tables"
@@ -26,6 +29,12 @@ INSERT_IF_NOT_EXISTS = "insert-if-not-exists"
 
 COLUMNS_PARAMETER = "columns"
 """Query parameter of a point lookup that selects columns; all other parameters are key columns."""
+
+ROWS_PARAMETER = "rows"
+"""Query parameter of Arrow requests: the form of rows, TYPED or ENCODED."""
+TYPED, ENCODED = "typed", "encoded"
+LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER = "limit", "page_token"
+"""Query parameters of prefix lookups in Arrow; in JSON they are members of the body."""
 
 DEFAULT_LIMIT = 100
 """Rows of a prefix-lookup page when the request does not say."""
