@@ -20,8 +20,9 @@ from service.metrics import INSERT, ServerCounts
 from service.options import ServerOptions
 from service.tables import PIN, OpenSnapshot, ServedTable
 from service.writing import Answer
+from stelae.batches import Key
 from stelae.errors import InvalidRequest
-from stelae.reader import JsonRow, Key, Shape, TableReader, check_batch_size
+from stelae.reader import JsonRow, Shape, TableReader, check_batch_size
 from stelae.wire import SNAPSHOT_HEADER
 
 INSERTED, FOUND = b"true", b"false"

@@ -41,6 +41,7 @@ from typing import TypeVar
 import orjson
 
 from service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
+from stelae.batches import Key
 from stelae.claims import Claim, TableClaims, id_limit
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
 from stelae.inserting import GrantedIds, NewRows, check_takes_inserts, unused_ids
@@ -48,7 +49,7 @@ from stelae.log import Entry, GroupCommit, LogWriter, again, read_log
 from stelae.log_records import Inserted, Payload, Record, encode_insert_of_one, encode_record
 from stelae.online import replay
 from stelae.ownership import TableOwnership
-from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, Key, SnapshotReader
+from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
 from stelae.sst import BlockCache, OnlineRows
 from stelae.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 from stelae.warehouse import Table

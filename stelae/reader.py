@@ -25,11 +25,18 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import add
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from stelae.arrow import arrow_type
+from stelae.batches import Indexes, Key, KeyColumns, KeyLayout, grouped
 from stelae.buckets import BucketFunction
+from stelae.cursor import Mask
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.keys import KeyCodec, prefix_end
 from stelae.manifest import Snapshot
@@ -39,8 +46,6 @@ from stelae.schema import TableSchema
 from stelae.sst import OnlineRows, Tablet
 from stelae.values import ValueCodec, as_is, value_codec
 
-Key = tuple[Any, ...]
-"""Physical values of the whole primary key, in declared order."""
 JsonRow = dict[str, Any]
 
 MAX_SHAPES = 256
@@ -64,12 +69,26 @@ class Shape:
 
     def __init__(self, schema: TableSchema, rows: RowReader, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
-        positions = {name: index for index, name in enumerate(schema.primary_key)}
+        self._rows = rows
+        self._values = [name for name in columns if name not in schema.primary_key]
+        self._key_at = {name: index for index, name in enumerate(schema.primary_key)}
+        positions = self._key_at
         decode = rows.json_decoder([name for name in columns if name not in positions], columns)
         keys = [
             (name, positions[name], value_codec(schema.by_name[name]).to_json) for name in columns if name in positions
         ]
         self.row = _row_maker(decode, keys)
+        self.type = pa.struct([pa.field(name, arrow_type(schema.by_name[name].type)) for name in columns])
+        """Of the structs of `structs`."""
+
+    def structs(self, keys: Sequence[pa.Array], rows: pa.Array) -> pa.StructArray:
+        """The selected columns of many rows. `keys`: an array for each primary-key column; `rows`: row bytes of visible
+        rows, aligned with them; null becomes null.
+        """
+        values = dict(zip(self._values, self._rows.decode_batch(rows, self._values), strict=True))
+        children = [values[name] if name in values else keys[self._key_at[name]] for name in self.columns]
+        mask = rows.is_null() if rows.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(self.type), mask=mask)
 
 
 def _row_maker(
@@ -105,6 +124,7 @@ class TableReader:
         self.rows = RowReader(schemas, schema)
         self.keys = KeyCodec(schema.key_columns)
         self.buckets = BucketFunction(schema.bucket_columns)
+        self.layout = KeyLayout(schema, self.keys, self.buckets)
         self.key_codecs: tuple[tuple[str, ValueCodec], ...] = tuple(
             (c.name, value_codec(c)) for c in schema.primary_key_columns
         )
@@ -368,6 +388,8 @@ class SnapshotReader:
             asked = [_overlay(partition, online, self.slots[partition.values]) for partition in partitions]
         self._buckets = _buckets(snapshot, partitions)
         self._asked = {partition.values: partition for partition in asked}
+        self._asked_by_bytes = {_partition_bytes(table.layout, partition.values): partition for partition in asked}
+        self._has_hidden = snapshot.totals.hidden_rows > 0
         self._single = asked[0] if not table.schema.partition_keys and asked else None
         self.find = self._finder()
         self.locate = self._locator()
@@ -395,6 +417,43 @@ class SnapshotReader:
                     answers[index] = make(keys[index], row)
         return answers
 
+    def rows_of(self, keys: KeyColumns) -> pa.Array:
+        """Row bytes of the visible rows of many keys, aligned with them: a BinaryArray, null where there is no row."""
+        rows: list[bytes | None] = []
+        places: list[Indexes] = []
+        key_bytes = np.array(keys.key_bytes, np.object_)
+        for values, of_partition in keys.by_partition():
+            partition = self._asked_by_bytes.get(values)
+            hashes = keys.hashes if of_partition is None else keys.hashes[of_partition]
+            if partition is None:
+                rows += [None] * len(hashes)
+                places.append(np.arange(len(hashes)) if of_partition is None else of_partition)
+                continue
+            count = partition.bucket_count
+            for bucket, indexes in grouped(np.mod(hashes, count), count):
+                places.append(indexes if of_partition is None else of_partition[indexes])
+                tablet = partition.tablets[bucket]
+                if tablet is None:
+                    rows += [None] * len(indexes)
+                    continue
+                try:
+                    rows += tablet.multi_get(key_bytes[places[-1]].tolist())
+                except Exception as exc:
+                    raise _read_error(exc, tablet) from exc
+        array = pa.array(rows, pa.binary())
+        if isinstance(array, pa.ChunkedArray):
+            raise TooLarge(f"the rows of {len(rows):,} keys take more than 2 GiB", hint="ask for fewer keys at a time")
+        if len(places) > 1:
+            back = np.empty(len(rows), np.intp)
+            back[np.concatenate(places)] = np.arange(len(rows))
+            array = array.take(pa.array(back))
+        return self.without_hidden(array) if self._has_hidden else array
+
+    def without_hidden(self, rows: pa.Array) -> pa.Array:
+        """Row bytes with null in place of hidden rows."""
+        hidden: Mask = self.table.rows.hidden_mask(rows)
+        return pc.if_else(pa.array(hidden), None, rows) if hidden.any() else rows
+
     def prefix_lookup(self, prefix: Mapping[str, Any], shape: Shape, limit: int, page_token: str | None = None) -> Page:
         """Rows whose key starts with `prefix`, in key order, partition by partition.
 
@@ -417,7 +476,23 @@ class SnapshotReader:
 
     def locate_many(self, keys: Sequence[Key]) -> list[bytes | None]:
         """The places of many keys, aligned with them."""
-        return list(map(self.locate, keys))
+        return self._places_of(keys) if isinstance(keys, KeyColumns) else list(map(self.locate, keys))
+
+    def _places_of(self, keys: KeyColumns) -> list[bytes | None]:
+        places: list[bytes | None] = [None] * len(keys)
+        for values, of_partition in keys.by_partition():
+            partition = self._asked_by_bytes.get(values)
+            if partition is None:
+                continue
+            slots = self.slots[partition.values]
+            prefixes = np.array([slot_prefix(slot) for slot in slots], np.object_)
+            hashes = keys.hashes if of_partition is None else keys.hashes[of_partition]
+            starts = prefixes[np.mod(hashes, len(slots))].tolist()
+            if of_partition is None:
+                return list(map(add, starts, keys.key_bytes))
+            for index, start in zip(of_partition.tolist(), starts, strict=True):
+                places[index] = start + keys.key_bytes[index]
+        return places
 
     def rows_at(self, places: Sequence[bytes]) -> list[bytes | None]:
         """Row bytes of the visible rows at these places, aligned with them; None where there is none.
@@ -631,6 +706,10 @@ def check_batch_size(count: int, most: int, what: str, option: str) -> None:
             place=what,
             hint=f"send several requests, or raise {option}",
         )
+
+
+def _partition_bytes(layout: KeyLayout, values: Key) -> bytes:
+    return layout.partitions.encode(values) if layout.partitions else b""
 
 
 def slot_prefix(slot: int) -> bytes:
