@@ -51,6 +51,12 @@ def serve(
     kept_snapshots: Annotated[
         int, typer.Option("--kept-snapshots", metavar="N", help=describe("kept_snapshots"))
     ] = DEFAULTS.kept_snapshots,
+    pinned_snapshots: Annotated[
+        int, typer.Option("--pinned-snapshots", metavar="N", help=describe("pinned_snapshots"))
+    ] = DEFAULTS.pinned_snapshots,
+    pin_idle: Annotated[
+        float, typer.Option("--pin-idle", metavar="SECONDS", help=describe("pin_idle_s"))
+    ] = DEFAULTS.pin_idle_s,
     online_writes: Annotated[
         bool, typer.Option("--online-writes/--no-online-writes", help=describe("online_writes"))
     ] = DEFAULTS.online_writes,
@@ -83,6 +89,8 @@ def serve(
         load_threads=load_threads,
         separate_loads=separate_loads,
         kept_snapshots=kept_snapshots,
+        pinned_snapshots=pinned_snapshots,
+        pin_idle_s=pin_idle,
         online_writes=online_writes,
         take_over=take_over,
         name=name,

@@ -119,7 +119,7 @@ class TableDescription(TableSummary):
 
     writes: WritesDescription | None = Field(description="Online writes.")
 
-    kept_snapshots: list[int] = Field(description="Replaced snapshots that can still be pinned, newest first.")
+    kept_snapshots: list[int] = Field(description="Other snapshots that are open for pins, newest first.")
     served: SnapshotDescription | None = Field(description="The snapshot that is served.")
 
 

@@ -24,7 +24,19 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
+import pyarrow as pa
 
+from service.arrow_bodies import (
+    ARROW_CONTENT,
+    Parameters,
+    ReadThreads,
+    RowsForm,
+    is_arrow,
+    keys_of,
+    looked_up,
+    prefix_stream,
+    prefixes,
+)
 from service.asgi import (
     JSON_CONTENT,
     LENGTHS,
@@ -42,10 +54,11 @@ from service.asgi import (
 )
 from service.metrics import BATCH_LOOKUP, BOUNDS_S, DISCONNECTED, LOOKUP, PREFIX_LOOKUP, OperationCounts, ServerCounts
 from service.options import ServerOptions
-from service.tables import PIN, OpenSnapshot, ServedTable
+from service.tables import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
+from stelae.batches import Key
 from stelae.errors import InvalidRequest, StelaeError, TooLarge
-from stelae.reader import Key, Shape, TableReader, check_batch_size
-from stelae.wire import COLUMNS_PARAMETER, DEFAULT_LIMIT
+from stelae.reader import Shape, TableReader, check_batch_size
+from stelae.wire import COLUMNS_PARAMETER, DEFAULT_LIMIT, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER, ROWS_PARAMETER
 
 log = logging.getLogger("stelae.server")
 
@@ -61,13 +74,18 @@ class Endpoint(ABC):
 
     methods: str
     members: Sequence[str]
-    """What a body may have."""
+    """What a JSON body may have."""
+    parameters: Sequence[str]
+    """What the query of an Arrow request may have."""
     operation: str
 
-    def __init__(self, table: ServedTable, options: ServerOptions, counts: ServerCounts) -> None:
+    def __init__(
+        self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads
+    ) -> None:
         self.table = table
         self.options = options
         self.counts = counts
+        self.threads = threads
 
     @abstractmethod
     def answer(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -79,10 +97,15 @@ class Endpoint(ABC):
         self.counts.in_flight += 1
         try:
             await self.prepare(scope)
-            body = parse_json_object(scope, await read_body(scope, receive, self.options.max_body_bytes), self.members)
+            body = await read_body(scope, receive, self.options.max_body_bytes)
             opened = self.open_snapshot(scope)  # the one that is current now: a body may take long to come
-            parts = await self.parts(opened, body)
-            await send_parts(send, (JSON_CONTENT, opened.header), parts)
+            if is_arrow(scope):
+                content = ARROW_CONTENT
+                parts = await self.arrow_parts(opened, Parameters.of(scope, self.parameters), body)
+            else:
+                content = JSON_CONTENT
+                parts = await self.parts(opened, parse_json_object(scope, body, self.members))
+            await send_parts(send, (content, opened.header), parts)
         except Exception as exc:
             await self.failed(counts, exc, send)
         else:
@@ -97,6 +120,10 @@ class Endpoint(ABC):
     @abstractmethod
     async def parts(self, opened: OpenSnapshot, body: dict[str, Any]) -> list[bytes]:
         """The answer to a request with a body, in pieces."""
+
+    @abstractmethod
+    async def arrow_parts(self, opened: OpenSnapshot, parameters: Parameters, body: bytes) -> list[bytes]:
+        """The same for a body that is an Arrow stream."""
 
     def open_snapshot(self, scope: Scope) -> OpenSnapshot:
         """The snapshot that the request gets: the one that it pins, or the current one."""
@@ -116,6 +143,10 @@ class Endpoint(ABC):
 
     async def failed(self, counts: OperationCounts, exc: Exception, send: Send) -> None:
         """Count what went wrong, and say it."""
+        if isinstance(exc, ForwardToOwner):
+            raise exc
+        if isinstance(exc, SnapshotNotOpen):
+            exc = await self.table.explain(exc.number)
         if isinstance(exc, UnicodeDecodeError):  # of the query string
             exc = InvalidRequest("the query is not UTF-8", place="query")
         if isinstance(exc, ClientDisconnectedError):
@@ -141,10 +172,13 @@ class Lookup(Endpoint):
 
     methods = "GET, HEAD, POST"
     members = ("keys", "columns")
+    parameters = (COLUMNS_PARAMETER, ROWS_PARAMETER)
     operation = LOOKUP
 
-    def __init__(self, table: ServedTable, options: ServerOptions, counts: ServerCounts) -> None:
-        super().__init__(table, options, counts)
+    def __init__(
+        self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads
+    ) -> None:
+        super().__init__(table, options, counts, threads)
         self._counts = table.counts
         self._one = table.counts.operations[LOOKUP]
         self._many = table.counts.operations[BATCH_LOOKUP]
@@ -214,16 +248,30 @@ class Lookup(Endpoint):
             parts.append(dumps(rows))
         return joined_rows(parts, opened.tail)
 
+    async def arrow_parts(self, opened: OpenSnapshot, parameters: Parameters, body: bytes) -> list[bytes]:
+        reader = opened.reader
+        form = RowsForm(reader.table.shape(parameters.columns), parameters.encoded)
+        keys = await keys_of(body, reader.table, self.options.max_body_bytes, self.threads)
+        check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
+        parts, missing = await looked_up(reader, keys, form, self.threads)
+        counts = self.table.counts
+        counts.missing += missing
+        counts.batch_keys += len(keys)
+        return parts
+
 
 class PrefixLookup(Endpoint):
     """Rows whose keys start alike."""
 
     methods = "POST"
     members = ("prefix", "limit", "page_token", "columns")
+    parameters = (COLUMNS_PARAMETER, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER)
     operation = PREFIX_LOOKUP
 
-    def __init__(self, table: ServedTable, options: ServerOptions, counts: ServerCounts) -> None:
-        super().__init__(table, options, counts)
+    def __init__(
+        self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads
+    ) -> None:
+        super().__init__(table, options, counts, threads)
         self._counts = table.counts.operations[PREFIX_LOOKUP]
 
     def answer(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -239,17 +287,7 @@ class PrefixLookup(Endpoint):
             )
         prefix = reader.table.prefix_from_json(body["prefix"])
         shape = shape_of(body, reader.table)
-        limit = body.get("limit")
-        if limit is None:
-            limit = min(DEFAULT_LIMIT, self.options.max_page_rows)
-        if type(limit) is not int:
-            raise InvalidRequest("limit must be a whole number", place="limit")
-        if limit > self.options.max_page_rows:
-            raise TooLarge(
-                f"limit is {limit:,}, at most {self.options.max_page_rows:,} rows are in a page",
-                place="limit",
-                hint="ask for the next page with next_page_token, or raise --max-page-rows",
-            )
+        limit = self._limit(body.get("limit"))
         token = body.get("page_token")
         if token is not None and type(token) is not str:
             raise InvalidRequest("page_token must be a string", place="page_token")
@@ -264,6 +302,37 @@ class PrefixLookup(Endpoint):
             await asyncio.sleep(0)
             rows = scan.step(CHUNK_KEYS)
         return joined_rows(parts, b',"next_page_token":' + dumps(scan.next_page_token) + opened.tail)
+
+    async def arrow_parts(self, opened: OpenSnapshot, parameters: Parameters, body: bytes) -> list[bytes]:
+        reader = opened.reader
+        shape = reader.table.shape(parameters.columns)
+        limit = self._limit(parameters.limit)
+        asked = await prefixes(body, reader.table, self.options.max_body_bytes, self.threads)
+        check_batch_size(len(asked), self.options.max_batch_keys, "prefixes", "--max-batch-keys")
+        scan = reader.prefixes_scan(asked, limit, parameters.page_token)
+        pages: list[tuple[Sequence[int], pa.Array]] = []
+        while True:
+            found = scan.step(CHUNK_KEYS)
+            if found:
+                pages.append(reader.structs_of(found, shape))
+            if scan.done:
+                break
+            await asyncio.sleep(0)
+        return prefix_stream(pages, shape, reader.id, scan.next_page_token)
+
+    def _limit(self, limit: object) -> int:
+        """Rows of the page."""
+        if limit is None:
+            limit = min(DEFAULT_LIMIT, self.options.max_page_rows)
+        if type(limit) is not int:
+            raise InvalidRequest("limit must be a whole number", place="limit")
+        if limit > self.options.max_page_rows:
+            raise TooLarge(
+                f"limit is {limit:,}, at most {self.options.max_page_rows:,} rows are in a page",
+                place="limit",
+                hint="ask for the next page with next_page_token, or raise --max-page-rows",
+            )
+        return limit
 
 
 def parse_query(query: str, table: TableReader) -> tuple[Key, Shape]:

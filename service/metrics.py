@@ -195,7 +195,7 @@ class Metrics(Collector):
         rows = gauge("stelae_snapshot_rows", "Rows of the served snapshot, without hidden ones.")
         size = gauge("stelae_snapshot_bytes", "Size of the served snapshot's files.")
         buckets = gauge("stelae_snapshot_buckets", "Buckets of the served snapshot, in all partitions.")
-        kept = gauge("stelae_kept_snapshots", "Replaced snapshots that are open for pinned requests.")
+        kept = gauge("stelae_kept_snapshots", "Snapshots besides the current one that are open for pinned requests.")
         now = self._wall_clock()
         for name, table in self._tables.items():
             for state in type(table.state):

@@ -39,6 +39,7 @@ class ServerOption:
 FLAGS = {
     "tables": "--table",
     "poll_interval_s": "--poll-interval",
+    "pin_idle_s": "--pin-idle",
     "drain_s": "--drain",
     "separate_loads": "--separate-loads/--no-separate-loads",
     "online_writes": "--online-writes/--no-online-writes",
@@ -117,6 +118,18 @@ class ServerOptions:
         "index and filter blocks of those that it does not share.",
         unit="snapshots a table",
     )
+    pinned_snapshots: int = _option(
+        2,
+        "Others that stay open as long as somebody pins them. One that is retained on storage is opened when it is "
+        "pinned. While so many are in use, a pin on one more gets 503.",
+        unit="snapshots a table",
+    )
+    pin_idle_s: float = _option(
+        600.0,
+        "How long after the last request that pinned it such a snapshot stays open. Longer than the pauses between the "
+        "requests of a job.",
+        unit="seconds",
+    )
     online_writes: bool = _option(
         True,
         "Whether this server takes online writes: insert-if-not-exists. It then owns the tables that are written to, "
@@ -176,6 +189,8 @@ _LEAST: dict[str, float] = {
     "max_parallel_loads": 1,
     "load_threads": 1,
     "kept_snapshots": 0,
+    "pinned_snapshots": 0,
+    "pin_idle_s": 0,
     "hot_rows": 0,
     "drain_s": 0,
     "shutdown_grace_s": 0,

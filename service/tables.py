@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -47,10 +48,17 @@ class State(StrEnum):
 class OpenSnapshot:
     """A snapshot that requests are answered from, with what all its answers repeat."""
 
-    __slots__ = ("all_columns", "find", "header", "missing", "one_key_column", "one_key_from_text", "reader", "tail")
+    __slots__ = (
+        "all_columns", "find", "header", "missing", "one_key_column", "one_key_from_text", "opened_for_a_pin",
+        "pinned_at", "reader", "tail",
+    )  # fmt: skip
 
-    def __init__(self, reader: SnapshotReader) -> None:
+    def __init__(self, reader: SnapshotReader, *, opened_for_a_pin: bool = False) -> None:
         self.reader = reader
+        self.opened_for_a_pin = opened_for_a_pin
+        """Whether it was never current here."""
+        self.pinned_at = -math.inf
+        """When a request last pinned it, by the table's clock."""
         self.find = reader.find
         self.all_columns = reader.table.all_columns
         self.header = (PIN, b"%d" % reader.id)
@@ -70,7 +78,7 @@ class Serving:
 
     current: OpenSnapshot
     kept: Mapping[int, OpenSnapshot]
-    """Snapshots that were replaced and stay open for pinned requests, by id."""
+    """Others that are open for pinned requests, by id: that were replaced, or opened because of a pin."""
 
     @property
     def reader(self) -> SnapshotReader:
@@ -82,17 +90,64 @@ class Serving:
         return [self.reader.id, *sorted(self.kept, reverse=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Which snapshots stay open behind the current one."""
+
+    replaced: int
+    """So many that were replaced last, whether they are pinned or not."""
+    pinned: int = 0
+    """And so many others that somebody pins."""
+    idle_s: float = 0.0
+    """How long after the last pin."""
+
+    def chosen(self, candidates: Mapping[int, OpenSnapshot], now: float) -> dict[int, OpenSnapshot]:
+        """Those that stay. Of too many that are pinned, the ones that were asked for last."""
+        replaced = [number for number in sorted(candidates, reverse=True) if not candidates[number].opened_for_a_pin]
+        kept = set(replaced[: self.replaced])
+        pinned = [number for number in candidates if number not in kept and self.is_pinned(candidates[number], now)]
+        kept.update(sorted(pinned, key=lambda number: candidates[number].pinned_at, reverse=True)[: self.pinned])
+        return {number: candidates[number] for number in sorted(kept, reverse=True)}
+
+    def pinned_only(self, kept: Mapping[int, OpenSnapshot]) -> list[int]:
+        """Those that are open for pins alone, newest first."""
+        replaced = [number for number in sorted(kept, reverse=True) if not kept[number].opened_for_a_pin]
+        return sorted(set(kept) - set(replaced[: self.replaced]), reverse=True)
+
+    def is_pinned(self, opened: OpenSnapshot, now: float) -> bool:
+        return now - opened.pinned_at <= self.idle_s
+
+
+class SnapshotNotOpen(Exception):
+    """A request pins a snapshot that is not open here. `ServedTable.explain` says which error that is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"snapshot {number} is not open")
+        self.number = number
+
+
+class ForwardToOwner(Exception):
+    """This process can't answer, but the one that owns the tables can. No error: the request gets that one's answer."""
+
+
 class ServedTable:
     """One table of the warehouse. Changed by the watcher, on the event loop; read by everybody."""
 
-    def __init__(self, name: TableName) -> None:
+    def __init__(self, name: TableName, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = str(name)
+        self.clock = clock
+        self.open_pinned: Callable[[int], Awaitable[StelaeError]] | None = None
+        """Opens a snapshot that a request pins, in the background, and says meanwhile why it can't be answered; None
+        where nobody does.
+        """
         self.schema: TableSchema | None = None
         """The newest definition; None when it can't be read, `error` then says why."""
         self.counts = TableCounts()
         self.serving: Serving | None = None
         self.writer: TableWriter | None = None
         """Takes online writes; None as long as nobody runs the table."""
+        self.forwards_misses = False
+        """Whether another process may have a key that this one does not have."""
         self.loading = False
         self.newest_id: int | None = None
         """The newest snapshot on storage, as far as known."""
@@ -111,15 +166,25 @@ class ServedTable:
             return State.FAILED
         return State.LOADING if self.loading or self.newest_id is not None else State.EMPTY
 
-    def swap(self, reader: SnapshotReader, keep: int) -> Serving | None:
-        """Serve another snapshot from now on. Returns what was served before; the newest `keep` of it stay open."""
+    def swap(self, reader: SnapshotReader, keeping: Keeping) -> Serving | None:
+        """Serve another snapshot from now on. Returns what was served before."""
         before = self.serving
         kept: dict[int, OpenSnapshot] = {}
+        opened = OpenSnapshot(reader)
         if before is not None:
-            candidates = {before.reader.id: before.current, **before.kept}
-            candidates.pop(reader.id, None)
-            kept = {number: candidates[number] for number in sorted(candidates, reverse=True)[:keep]}
-        self.serving = Serving(OpenSnapshot(reader), kept)
+            candidates = {**before.kept, before.reader.id: before.current}
+            same = candidates.pop(reader.id, None)
+            if same is not None:
+                opened.pinned_at = same.pinned_at
+            kept = keeping.chosen(candidates, self.clock())
+        self.serving = Serving(opened, kept)
+        return before
+
+    def keep(self, kept: Mapping[int, OpenSnapshot]) -> Serving | None:
+        """Have these open behind the current snapshot. Returns what was served before."""
+        before = self.serving
+        if before is not None:
+            self.serving = Serving(before.current, kept)
         return before
 
     def failed(self, error: StelaeError, now: float, first_pause_s: float) -> None:
@@ -146,16 +211,23 @@ class ServedTable:
         if serving is None:
             raise self.unavailable()
         number = int(text)
-        if number == serving.reader.id:
-            return serving.current
-        found = serving.kept.get(number)
+        found = serving.current if number == serving.reader.id else serving.kept.get(number)
         if found is None:
-            raise NotFound(
-                f"snapshot {number} of {self.name} is not open here",
-                place=SNAPSHOT_HEADER,
-                hint=f"open are {', '.join(map(str, serving.open_ids))}; leave the header out for the current one",
-            )
+            raise SnapshotNotOpen(number)
+        found.pinned_at = self.clock()
         return found
+
+    async def explain(self, number: int) -> StelaeError:
+        """Why a snapshot that is not open can't be answered from. If it can be had, it is opened meanwhile."""
+        if self.open_pinned is None:
+            return self.not_found(f"snapshot {number} of {self.name} is not open here")
+        return await self.open_pinned(number)
+
+    def not_found(self, message: str, advice: str = "") -> NotFound:
+        """The error for a snapshot that can't be had."""
+        open_ids = ", ".join(map(str, self.serving.open_ids)) if self.serving else "none"
+        hint = f"open are {open_ids}; leave the header out for the current one"
+        return NotFound(message, place=SNAPSHOT_HEADER, hint=f"{hint}; {advice}" if advice else hint)
 
     def unavailable(self) -> Unavailable:
         """Why nothing can be answered now."""

@@ -29,7 +29,8 @@ from typing import TypeVar
 
 from service.metrics import ServerCounts
 from service.options import ServerOptions
-from service.tables import ServedTable
+from service.pins import Pins
+from service.tables import Keeping, ServedTable, Serving
 from service.tablet_folder import TabletFolder
 from service.writing import Attachment
 from stelae.errors import CorruptData, StelaeError, Unavailable
@@ -108,6 +109,14 @@ class Watcher:
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._lingering: set[asyncio.Task[None]] = set()
         self._unreachable = False
+        self._keeping = Keeping(options.kept_snapshots, options.pinned_snapshots, options.pin_idle_s)
+        self.pins = Pins(
+            self._keeping,
+            lambda table: self._opened.get(table.name),
+            self._open_pinned,
+            self._replaced,
+            clock=clock,
+        )
         self.looked = asyncio.Event()
         """Set when all of the warehouse was read once: until then nobody knows which tables have snapshots."""
 
@@ -137,6 +146,8 @@ class Watcher:
         self._counts.polled_at = self._wall_clock()
         for look in looks:
             self._follow(look)
+        for table in self._tables.values():
+            self.pins.let_go(table)
         await asyncio.gather(*map(self._look_after_writes, self._tables.values()))
         if not any(isinstance(look.error, Unavailable) for look in looks):
             self.looked.set()
@@ -145,6 +156,7 @@ class Watcher:
         """Wait until no load is under way."""
         while self._loading:
             await asyncio.wait(list(self._loading.values()))
+        await self.pins.settled()
 
     async def reload(self, table: ServedTable) -> None:
         """Load a table from its beginning, and take it over on the way if that is wanted. Returns when that is done."""
@@ -162,6 +174,7 @@ class Watcher:
     async def stop(self) -> None:
         """Give up what is under way and let go of everything that is open. Nothing may be answered afterwards."""
         self._stop.set()
+        self.pins.stop()
         for task in (*self._loading.values(), *self._lingering):
             task.cancel()
         for pool in (self._polls, self._loads):
@@ -196,7 +209,8 @@ class Watcher:
         name = str(look.name)
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = ServedTable(look.name)
+            table = self._tables[name] = ServedTable(look.name, self._clock)
+            table.open_pinned = partial(self.pins.explain, table)
             self._on_table(table)
             log.info("%s: found", name)
         if look.error is not None:
@@ -263,7 +277,7 @@ class Watcher:
             self._loading.pop(table.name, None)
 
     def _swap(self, table: ServedTable, loaded: Loaded, attachment: Attachment, seconds: float) -> None:
-        before = table.swap(attachment.finished(), self._options.kept_snapshots)
+        before = table.swap(attachment.finished(), self._keeping)
         table.counts.loads += 1
         table.counts.load_seconds += seconds
         table.counts.last_load_seconds = seconds
@@ -281,10 +295,13 @@ class Watcher:
             f"; before: {before.reader.id}" if before else "",
         )
         if before is not None:
-            task = asyncio.create_task(self._let_go([before]))
-            del before
-            self._lingering.add(task)
-            task.add_done_callback(self._lingering.discard)
+            self._replaced(table, before)
+
+    def _replaced(self, table: ServedTable, before: Serving) -> None:  # noqa: ARG002
+        """Some of what was open before is open no more."""
+        task = asyncio.create_task(self._let_go([before]))
+        self._lingering.add(task)
+        task.add_done_callback(self._lingering.discard)
 
     def _load_failed(self, table: ServedTable, error: StelaeError) -> None:
         # The stack of the failure holds the tablets of that attempt, and those of the snapshot that is served.
@@ -295,6 +312,10 @@ class Watcher:
         if not again:
             what = f"snapshot {serving.reader.id} is served on" if serving else "nothing is served"
             log.error("%s: the newest snapshot can't be loaded, %s: %s", table.name, what, error)
+
+    async def _open_pinned(self, table: Table, number: int, sharing: list[SnapshotReader]) -> SnapshotReader:
+        apart = self._options.separate_loads
+        return await _in(self._loads, partial(self._open_one, table, number, sharing, apart))
 
     async def _let_go(self, holder: list[object]) -> None:
         """Drop what `holder` holds, in a thread, after a while: the last reference closes the files."""
@@ -319,7 +340,9 @@ class Watcher:
                     return Loaded(self._open_one(table, older, None, apart), exc)
             raise
 
-    def _open_one(self, table: Table, snapshot_id: int, previous: SnapshotReader | None, apart: bool) -> SnapshotReader:
+    def _open_one(
+        self, table: Table, snapshot_id: int, previous: SnapshotReader | list[SnapshotReader] | None, apart: bool
+    ) -> SnapshotReader:
         snapshot: Snapshot = table.snapshots.read(snapshot_id)
         return open_snapshot(
             table,

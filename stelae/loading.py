@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
@@ -32,20 +33,23 @@ def open_snapshot(
     folder: Path,
     cache: BlockCache | None = None,
     *,
-    previous: SnapshotReader | None = None,
+    previous: SnapshotReader | Sequence[SnapshotReader] | None = None,
     threads: int = LOAD_THREADS,
     stop: Event | None = None,
     apart: bool = False,
 ) -> SnapshotReader:
     """Open a snapshot below `folder`, which the tablets own from then on and clean up when they are let go.
 
-    `previous` is a reader of the same table whose tablets may be shared. Raises CorruptData when a file is not what
+    `previous` are readers of the same table whose tablets may be shared. Raises CorruptData when a file is not what
     the manifest says and Unavailable when it can't be fetched; then nothing is left behind. Setting `stop` from another
     thread gives up soon. `apart`: another process does what takes long, so that the threads of this one go on.
     """
     table = table.at_least(snapshot.schema_id)
     reader = TableReader(table.schema, table.schemas)
-    shared = _tablets_by_files(previous)
+    readers = [previous] if isinstance(previous, SnapshotReader) else previous or ()
+    shared: dict[tuple[str, ...], Tablet] = {}
+    for open_reader in readers:
+        shared |= _tablets_by_files(open_reader)
     place = folder / f"snapshot-{snapshot.id}-{uuid.uuid4().hex[:8]}"
     incoming = place / "incoming"
     incoming.mkdir(parents=True)
@@ -93,9 +97,7 @@ def _paths(bucket: BucketFiles) -> tuple[str, ...]:
     return tuple(file.path for file in bucket.files)
 
 
-def _tablets_by_files(reader: SnapshotReader | None) -> dict[tuple[str, ...], Tablet]:
-    if reader is None:
-        return {}
+def _tablets_by_files(reader: SnapshotReader) -> dict[tuple[str, ...], Tablet]:
     tablets: dict[tuple[str, ...], Tablet] = {}
     open_partitions = {partition.folder: partition for partition in reader.partitions.values()}
     for files in reader.snapshot.partitions:

@@ -162,7 +162,7 @@ def test_loads_in_a_process_apart(tmp_path: Path, place: str, monkeypatch: pytes
 
 def test_pins(users: Table, warehouse: Warehouse) -> None:
     commit(users, "one")
-    with serving(warehouse, kept_snapshots=2) as server:
+    with serving(warehouse, kept_snapshots=2, pinned_snapshots=0) as server:
         for mark in ("two", "three"):
             commit(users, mark)
             server.poll()
@@ -182,7 +182,7 @@ def test_pins(users: Table, warehouse: Warehouse) -> None:
 
 def test_no_snapshot_is_kept(users: Table, warehouse: Warehouse) -> None:
     commit(users, "one")
-    with serving(warehouse, kept_snapshots=0) as server:
+    with serving(warehouse, kept_snapshots=0, pinned_snapshots=0) as server:
         commit(users, "two")
         server.poll()
         assert server.get(LOOKUP, {"Stelae-Snapshot": "1"}, user_id=1).problem["status"] == 404
