@@ -103,7 +103,7 @@ def cases(rows: int) -> dict[str, Case]:
     }
 
 
-def measure(name: str, case: Case) -> None:
+def measure(name: str, case: Case, repeats: int) -> None:
     columns = [Column(i, f"c{i}", replace(data_type, nullable=False)) for i, data_type in enumerate(case.types)]
     codec, function = KeyCodec(columns), BucketFunction(columns)
     batch = codec.encode_batch(case.arrays)
@@ -115,9 +115,9 @@ def measure(name: str, case: Case) -> None:
     assert function.hash_batch(case.arrays).view(np.uint64).tolist() == plain_hash(rows)
 
     encode, decode, bucket = codec.encode, codec.decode, function.bucket
-    packing = nanoseconds(count, lambda: case.pack(rows))
-    unpacking = nanoseconds(count, lambda: case.unpack(keys))
-    hashing = nanoseconds(count, lambda: plain_hash(rows))
+    packing = nanoseconds(count, lambda: case.pack(rows), repeats)
+    unpacking = nanoseconds(count, lambda: case.unpack(keys), repeats)
+    hashing = nanoseconds(count, lambda: plain_hash(rows), repeats)
     print(f"{name}: {sum(map(len, keys)) / count:.1f} bytes a key")
     for what, work, peer, peer_name in (
         ("encode_batch", lambda: codec.encode_batch(case.arrays), packing, "packing loop"),
@@ -128,15 +128,17 @@ def measure(name: str, case: Case) -> None:
         ("hash_batch", lambda: function.hash_batch(case.arrays), hashing, "xxhash loop"),
         ("bucket", lambda: [bucket(row, 8) for row in rows], hashing, "xxhash loop"),
     ):
-        ns = nanoseconds(count, work)
+        ns = nanoseconds(count, work, repeats)
         row_cost(what, ns, peer, peer_name)
 
 
 def main() -> None:
     rows = 50_000 if quick_mode(__doc__) else 1_000_000
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {rows:,} rows")
-    for name, case in cases(rows).items():
-        measure(name, case)
+    for count, repeats in ((rows, 5), (1_000, 50)):
+        print(f"{count:,} rows at a time")
+        for name, case in cases(count).items():
+            measure(name, case, repeats)
 
 
 if __name__ == "__main__":

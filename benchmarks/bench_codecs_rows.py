@@ -104,6 +104,32 @@ def measure_batches(title: str, types: list[DataType], arrays: list[pa.Array], r
     row_cost("decode 1 of it", nanoseconds(count, lambda: codec.decode_batch(batch, ["a"])), *reading)
 
 
+def measure_answers(rows: int = 1_000) -> None:
+    """What a client does with the answer to a batch of keys: few rows at a time, all found or a tenth missing."""
+    types: list[DataType] = [String(), String(), Int(), Double(), Timestamp()]
+    ids = np.random.default_rng(1).integers(0, 10_000_000, rows)
+    arrays = [
+        pa.array([f"name {i}" for i in ids]),
+        pa.array([f"city {i % 100}" for i in ids]),
+        pa.array((ids % 100).astype(np.int32)),
+        pa.array(ids / 8),
+        pa.array(1_763_640_000_000_000 + ids).cast(pa.timestamp("us")),
+    ]
+    codec = codec_of(types)
+    batch = codec.encode_batch(arrays)
+    with_misses = pa.array([None if i % 10 == 0 else row for i, row in enumerate(batch.to_pylist())], pa.binary())
+    records = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(codec.columns))
+    stream = to_stream(records)
+    print(f"STRING, STRING, INT, DOUBLE, TIMESTAMP, {rows:,} rows at a time")
+    writing = nanoseconds(rows, lambda: to_stream(records), 200), "IPC stream"
+    reading = nanoseconds(rows, lambda: pa.ipc.open_stream(stream).read_all(), 200), "IPC stream"
+    row_cost("encode_batch", nanoseconds(rows, lambda: codec.encode_batch(arrays), 200), *writing)
+    row_cost("encode_list", nanoseconds(rows, lambda: codec.encode_list(arrays), 200), *writing)
+    row_cost("decode_batch", nanoseconds(rows, lambda: codec.decode_batch(batch), 200), *reading)
+    row_cost("with misses", nanoseconds(rows, lambda: codec.decode_batch(with_misses), 200), *reading)
+    row_cost("decode 1 of it", nanoseconds(rows, lambda: codec.decode_batch(batch, ["c"]), 200), *reading)
+
+
 def measure_rows(arrays: list[pa.Array]) -> None:
     codec = codec_of(TYPES)
     encoded = codec.encode_list(arrays)[:50_000]
@@ -133,6 +159,7 @@ def main() -> None:
     measure_batches("BIGINT, INT, DOUBLE", TYPES[:3], arrays[:3], None)
     nested: list[DataType] = [Array(element=Int()), Array(element=String())]
     measure_batches("ARRAY<INT> of 3, ARRAY<STRING(20)> of 3", nested, nested_columns(rows), None)
+    measure_answers()
     measure_rows(arrays)
 
 

@@ -230,7 +230,8 @@ def _hash_column(array: pa.Array, data_type: DataType, seeds: Hashes) -> Hashes:
 
 
 def _cells(array: pa.Array) -> list[bytes]:
-    cells: list[bytes] = array.cast(pa.binary()).fill_null(b"").to_numpy(zero_copy_only=False).tolist()
+    array = array.cast(pa.binary())
+    cells: list[bytes] = (array.fill_null(b"") if array.null_count else array).to_numpy(zero_copy_only=False).tolist()
     return cells
 
 

@@ -32,11 +32,13 @@ from stelae.arrow import (
     FIXED_DTYPES,
     MAX_LONG_DIGITS,
     Bytes,
+    Offsets,
     Values,
     arrow_type,
     fixed_values,
     from_fixed,
     from_variable,
+    is_ascii,
     variable_values,
 )
 from stelae.cursor import Cursor, Mask, Positions, bounds_of, join, nulls_of
@@ -112,7 +114,7 @@ class VariableCell(Protocol):
     def encode(self, array: pa.Array, place: str) -> pa.Array:
         """BinaryArray of the cells of a conformed array, without nulls: a null has length 0."""
 
-    def decode(self, offsets: Positions, data: Bytes, valid: Mask | None) -> pa.Array:
+    def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         """The array of the cells `data[offsets[i]:offsets[i + 1]]`; CorruptData if they are none."""
 
 
@@ -185,11 +187,14 @@ class _StringCell:
             ) from exc
         return (array.fill_null("") if array.null_count else array).cast(pa.binary())
 
-    def decode(self, offsets: Positions, data: Bytes, valid: Mask | None) -> pa.Array:
-        try:
-            return from_variable(pa.binary(), offsets, data, valid).cast(self._arrow)
-        except pa.ArrowInvalid as exc:
-            raise CorruptData(f"a STRING in a row is not UTF-8: {exc}") from exc
+    def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
+        text = from_variable(self._arrow, offsets, data, valid)
+        if not is_ascii(data[offsets[0] : offsets[-1]]):
+            try:
+                text.validate(full=True)
+            except pa.ArrowInvalid as exc:
+                raise CorruptData(f"a STRING in a row is not UTF-8: {exc}") from exc
+        return text
 
 
 class _BinaryCell:
@@ -206,7 +211,7 @@ class _BinaryCell:
     def encode(self, array: pa.Array, place: str) -> pa.Array:  # noqa: ARG002 - any bytes do
         return array.fill_null(b"") if array.null_count else array
 
-    def decode(self, offsets: Positions, data: Bytes, valid: Mask | None) -> pa.Array:
+    def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         return from_variable(self._arrow, offsets, data, valid)
 
 
@@ -228,7 +233,7 @@ class _ArrayCell:
         bounds, (items,) = _children(array, [array.values])
         return join([_counts(array, bounds), *self._items.encode_valid(items, bounds, place)])
 
-    def decode(self, offsets: Positions, data: Bytes, valid: Mask | None) -> pa.Array:
+    def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         cursor = Cursor.of_cells(offsets, data, valid)
         counts = cursor.take_records(LENGTH).astype(np.int64)
         items = self._items.decode_valid(cursor, counts)
@@ -270,7 +275,7 @@ class _MapCell:
             ]
         )
 
-    def decode(self, offsets: Positions, data: Bytes, valid: Mask | None) -> pa.Array:
+    def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         cursor = Cursor.of_cells(offsets, data, valid)
         counts = cursor.take_records(LENGTH).astype(np.int64)
         keys = self._keys.decode(cursor, counts, None)
@@ -322,7 +327,7 @@ class _RowCell:
             head = from_variable(pa.binary(), np.arange(len(array) + 1) * width, _raw(records))
         return join([head, *pieces])
 
-    def decode(self, offsets: Positions, data: Bytes, valid: Mask | None) -> pa.Array:
+    def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         cursor = Cursor.of_cells(offsets, data, valid)
         records = cursor.take_records(self._fields.dtype)
         there = records["valid"]
@@ -407,13 +412,12 @@ class Fields:
         for i, fixed in self.fixed:
             if wanted is None or i in wanted:
                 arrays[i] = fixed.decode(records[str(i)], valid[i])
-        for i, cell in self.variable:
-            lengths = records[str(i)].astype(np.int64)
-            if wanted is None or i in wanted:
-                arrays[i] = cell.decode(bounds_of(lengths), cursor.take(lengths), valid[i])
-            else:
-                cursor.skip(lengths)
-        cursor.finish()
+        chosen = [k for k, (i, _) in enumerate(self.variable) if wanted is None or i in wanted]
+        offsets, data = cursor.take_rest([records[str(i)] for i, _ in self.variable], chosen)
+        rows = len(records)
+        for number, k in enumerate(chosen):
+            i, cell = self.variable[k]
+            arrays[i] = cell.decode(offsets[number * rows : (number + 1) * rows + 1], data, valid[i])
         return arrays
 
 

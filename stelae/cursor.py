@@ -7,6 +7,7 @@ rows: numpy copies pieces of one width, Arrow pieces of many.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.arrow import MAX_BATCH_BYTES, Bytes, Values, from_variable, variable_values
+from stelae.arrow import MAX_BATCH_BYTES, Bytes, Offsets, Values, from_variable, variable_values
 from stelae.errors import CorruptData, TooLarge
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -24,7 +25,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 class Cursor:
     """What is left of each row of a batch. Each take goes on from there; CorruptData when a row has no such bytes."""
 
-    def __init__(self, data: Bytes, starts: Positions, ends: Positions) -> None:
+    def __init__(self, data: Bytes, starts: Positions, ends: Positions | Offsets) -> None:
         self._data, self._starts, self._ends = data, starts, ends
 
     @classmethod
@@ -34,9 +35,10 @@ class Cursor:
         return cls(data, offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64))
 
     @classmethod
-    def of_cells(cls, offsets: Positions, data: Bytes, valid: Mask | None) -> Cursor:
+    def of_cells(cls, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> Cursor:
         """At the start of the cells that are not null."""
-        starts, ends = offsets[:-1], offsets[1:]
+        bounds = offsets.astype(np.int64, copy=False)
+        starts, ends = bounds[:-1], bounds[1:]
         return cls(data, starts, ends) if valid is None else cls(data, starts[valid], ends[valid])
 
     def check(self, good: Mask, reason: str) -> None:
@@ -45,13 +47,9 @@ class Cursor:
 
     def take_records(self, dtype: np.dtype[Any]) -> Values:
         """The next `dtype.itemsize` bytes of each cell, as that."""
-        width, starts = dtype.itemsize, self._starts
-        self.skip(np.int64(width))
-        if not len(starts) or not width:
-            return np.zeros(len(starts), dtype)
-        # Every position where such bytes could start, and of these the ones where they do: one memcpy a row.
-        anywhere: Values = np.ndarray(len(self._data) - width + 1, np.dtype((np.void, width)), self._data, strides=(1,))
-        return anywhere[starts].view(dtype)
+        starts = self._starts
+        self.skip(np.int64(dtype.itemsize))
+        return records_at(self._data, starts, dtype)
 
     def take(self, sizes: Positions) -> Bytes:
         """The next `sizes[i]` bytes of each cell, end to end."""
@@ -68,6 +66,29 @@ class Cursor:
         pieces = from_variable(pa.binary(), offsets, self._data).take(pa.array(np.arange(0, 2 * rows - 1, 2)))
         return variable_values(pieces)[1][:total]
 
+    def take_rest(self, sizes: Sequence[Values], wanted: Sequence[int]) -> tuple[Offsets, Bytes]:
+        """All that is left: cells side by side, in row `i` of the sizes `sizes[0][i]`, `sizes[1][i]`, and so on.
+
+        Gives offsets and bytes of the wanted ones: first of all rows the first, then of all rows the next.
+        """
+        count, rows = len(sizes), len(self._starts)
+        bounds = np.empty((count + 1, rows), np.int64)
+        bounds[0] = self._starts
+        for i, size in enumerate(sizes):
+            np.add(bounds[i], size, out=bounds[i + 1])
+        self._starts = bounds[count]
+        if not (self._starts == self._ends).all():
+            self.check(self._starts <= self._ends, "it ends within its values")
+            self.finish()
+        if not rows or not wanted:
+            return np.zeros(rows * len(wanted) + 1, np.int32), np.zeros(0, np.uint8)
+        # The cells, and what is between the last cell of a row and the first of the next, are one Arrow array.
+        offsets = np.zeros(rows * (count + 1) + 1, np.int32)
+        offsets[1:].reshape(rows, count + 1)[:] = bounds.T
+        return variable_values(
+            from_variable(pa.binary(), offsets, self._data).take(_places(rows, count, tuple(wanted)))
+        )
+
     def skip(self, sizes: Positions | np.int64) -> None:
         stops = self._starts + sizes
         self.check(stops <= self._ends, "it ends within its values")
@@ -76,6 +97,23 @@ class Cursor:
     def finish(self) -> None:
         """Nothing may be left."""
         self.check(self._starts == self._ends, "bytes follow its values")
+
+
+@lru_cache(4)
+def _places(rows: int, count: int, wanted: tuple[int, ...]) -> pa.Array:
+    """Where `take_rest` has the wanted cells among all pieces. Batches are of few sizes."""
+    return pa.array(np.concatenate([np.arange(i + 1, rows * (count + 1), count + 1) for i in wanted]))
+
+
+def records_at(data: Bytes, starts: npt.NDArray[Any], dtype: np.dtype[Any]) -> Values:
+    """The records that start there; all of them must be within the data."""
+    width = dtype.itemsize
+    if not len(starts) or not width:
+        return np.zeros(len(starts), dtype)
+    # Every position where such bytes could start, and of these the ones where they do: one memcpy a row.
+    anywhere: Values = np.ndarray(len(data) - width + 1, np.dtype((np.void, width)), data, strides=(1,))
+    records: Values = anywhere[starts].view(dtype)
+    return records
 
 
 def join(pieces: Sequence[pa.Array]) -> pa.Array:
@@ -93,8 +131,13 @@ def join(pieces: Sequence[pa.Array]) -> pa.Array:
 
 def nulls_of(array: pa.Array) -> Mask:
     """True where a value is null."""
-    mask: Mask = array.is_null().to_numpy(zero_copy_only=False)
-    return mask
+    bitmap = array.buffers()[0] if array.null_count else None
+    if bitmap is None:
+        mask: Mask = array.is_null().to_numpy(zero_copy_only=False)
+        return mask
+    rows, first = len(array), array.offset
+    valid = np.frombuffer(bitmap, np.uint8)[first // 8 : (first + rows + 7) // 8]
+    return np.unpackbits(~valid, bitorder="little")[first % 8 : first % 8 + rows].view(np.bool_)
 
 
 def bounds_of(lengths: npt.NDArray[Any]) -> Positions:

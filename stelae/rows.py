@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from stelae.arrow import Values, arrow_type, conform, from_variable
-from stelae.cells import FAILURES, Fields, FixedCell
-from stelae.cursor import Cursor, Mask, join, nulls_of
+from stelae.arrow import Values, arrow_type, conform, from_variable, variable_values
+from stelae.cells import FAILURES, U32, Fields, FixedCell
+from stelae.cursor import Cursor, Mask, join, nulls_of, records_at
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.merging import stored_columns
 from stelae.schema import MAX_SCHEMA_ID
@@ -46,6 +47,18 @@ CACHED_DECODERS = 256
 """Compiled projections kept by a codec: requests name few different sets of columns."""
 
 Decoder: TypeAlias = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of a batch of rows of one schema, and the cursor behind them."""
+
+    records: Values
+    cursor: Cursor
+    present: Mask | None
+    """False for a row that is null, whose head is zeros; None if there is no such row."""
+    usual: bool
+    """Whether the headers say of all rows that are there: no flags, no nulls."""
 
 
 class RowCodec:
@@ -78,6 +91,12 @@ class RowCodec:
         )
         self._struct = struct.Struct(f"<{self._header_size}s{self._fields.codes}")
         self._usual_header = self._header(0, 0)
+        # numpy's view of whole headers: as a number where they are as long as one (up to 8 columns), else as bytes.
+        header = np.dtype("<u4") if self._header_size == U32.size else np.dtype(("u1", (self._header_size,)))
+        self._starts = np.dtype(
+            {"names": ["header"], "formats": [header], "offsets": [0], "itemsize": self._fields.dtype.itemsize}
+        )
+        self._usual_start = np.frombuffer(self._usual_header, header.base)
         self._decoders = lru_cache(CACHED_DECODERS)(self._decoder)
         self.decode = self.decoder([column.name for column in schema.value_columns])
 
@@ -145,7 +164,11 @@ class RowCodec:
         A row that is null, as a lookup of a missing key gives it, is null in every column.
         """
         wanted = self.schema.value_columns if columns is None else [self.column(name) for name in columns]
-        return _past_nulls(rows, lambda present: self.decode_columns(present, wanted))
+        rows = conform(rows, Binary(), "row")
+        heads = self.heads(rows)
+        if heads is None:
+            return _past_nulls(rows, lambda present: self.decode_columns(present, wanted))
+        return self.decode_heads(heads, wanted)
 
     def hidden_mask(self, rows: pa.Array) -> Mask:
         """True for every row that is a tombstone."""
@@ -165,27 +188,65 @@ class RowCodec:
             )
         return column
 
+    def heads(self, rows: pa.Array) -> Heads | None:
+        """The heads of rows that all have this schema's id, or are null; None where one has not, or is cut short."""
+        offsets, data = variable_values(rows)
+        starts, ends = offsets[:-1], offsets[1:]
+        sizes = ends - starts
+        present = null = None
+        if rows.null_count:
+            null = nulls_of(rows)
+            present = ~null
+            # A null is read as the first row that is there, and then made a head of zeros without a body.
+            starts = np.where(null, starts[np.argmax(present)], starts)
+            sizes[null] = self._struct.size
+        if not len(rows) or rows.null_count == len(rows) or int(sizes.min()) < self._struct.size:
+            return None
+        records = records_at(data, starts, self._fields.dtype)
+        usual = bool((records.view(self._starts)["header"] == self._usual_start).all())
+        if not usual and (records["schema_id"] != self.schema.id).any():
+            return None
+        bodies = np.add(starts, self._struct.size, dtype=np.int64)
+        if null is not None:
+            records[null] = np.zeros((), self._fields.dtype)
+            bodies[null] = ends[null]
+        return Heads(records, Cursor(data, bodies, ends), present, usual)
+
     def decode_columns(self, rows: pa.Array, columns: Sequence[Column]) -> list[pa.Array]:
         """Arrays of columns of this or of a later schema, told by their ids; one that these rows lack is null."""
+        heads = self.heads(rows)
+        if heads is not None:
+            return self.decode_heads(heads, columns)
         cursor = Cursor.of_rows(rows)
         records = cursor.take_records(self._fields.dtype)
         cursor.check(records["schema_id"] == self.schema.id, f"its schema id is not {self.schema.id}")
-        cursor.check(records["flags"] <= HIDDEN, "it has a flag that is not known")
-        nulls = records["nulls"]
-        if self._count % 8:
-            cursor.check(nulls[:, -1] >> (self._count % 8) == 0, "its nulls are more than its columns")
-        valid: list[Mask | None] = []
-        for i in range(self._count):
-            null = nulls[:, i // 8] & np.uint8(1 << (i % 8))
-            valid.append(null == 0 if null.any() else None)
+        return self.decode_heads(Heads(records, cursor, None, usual=False), columns)
+
+    def decode_heads(self, heads: Heads, columns: Sequence[Column]) -> list[pa.Array]:
+        """The same of heads."""
+        records, cursor, present = heads.records, heads.cursor, heads.present
+        valid: list[Mask | None] = [present] * self._count
+        if not heads.usual:
+            cursor.check(records["flags"] <= HIDDEN, "it has a flag that is not known")
+            nulls = records["nulls"]
+            if self._count % 8:
+                cursor.check(nulls[:, -1] >> (self._count % 8) == 0, "its nulls are more than its columns")
+            for i in range(self._count):
+                null = nulls[:, i // 8] & np.uint8(1 << (i % 8))
+                if null.any():
+                    there = null == 0
+                    valid[i] = there if present is None else there & present
         indexes = [self._index_of_id.get(column.id) for column in columns]
         arrays = self._fields.decode(records, cursor, valid, wanted=[i for i in indexes if i is not None])
-        return [
-            pa.nulls(len(records), arrow_type(column.type))
-            if i is None
-            else conform(arrays[i], column.type, column.name)
-            for i, column in zip(indexes, columns, strict=True)
-        ]
+        decoded = []
+        for index, column in zip(indexes, columns, strict=True):
+            if index is None:
+                decoded.append(pa.nulls(len(records), arrow_type(column.type)))
+            elif column.type == self.columns[index].type:
+                decoded.append(arrays[index])
+            else:
+                decoded.append(conform(arrays[index], column.type, column.name))
+        return decoded
 
     def compile(
         self,
@@ -401,7 +462,11 @@ class RowReader:
     def decode_batch(self, rows: pa.Array, columns: Sequence[str] | None = None) -> list[pa.Array]:
         """Like `RowCodec.decode_batch`, for rows of several schema ids."""
         wanted = self.target.value_columns if columns is None else [self._codec.column(name) for name in columns]
-        return _past_nulls(rows, lambda present: self._decode_mixed(present, wanted))
+        rows = conform(rows, Binary(), "row")
+        heads = self._codec.heads(rows)
+        if heads is None:
+            return _past_nulls(rows, lambda present: self._decode_mixed(present, wanted))
+        return self._codec.decode_heads(heads, wanted)
 
     def hidden_mask(self, rows: pa.Array) -> Mask:
         """True for every row that is a tombstone."""
@@ -409,7 +474,7 @@ class RowReader:
 
     def _decode_mixed(self, rows: pa.Array, columns: Sequence[Column]) -> list[pa.Array]:
         ids = _headers(rows)["schema_id"]
-        if (ids == self.target.id).all():
+        if (ids == self.target.id).all():  # of no rows, too
             return self._codec.decode_columns(rows, columns)
         groups = [np.flatnonzero(ids == schema_id) for schema_id in np.unique(ids)]
         parts = [
@@ -468,7 +533,6 @@ def _headers(rows: pa.Array) -> Values:
 
 def _past_nulls(rows: pa.Array, decode: Callable[[pa.Array], list[pa.Array]]) -> list[pa.Array]:
     """Decodes the rows that are not null, and puts the nulls back."""
-    rows = conform(rows, Binary(), "row")
     if not rows.null_count:
         return decode(rows)
     null = nulls_of(rows)

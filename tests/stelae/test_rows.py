@@ -170,6 +170,23 @@ def test_rows_that_are_null_decode_to_nulls() -> None:
         assert codec.hidden_mask(array).tolist() == [False, False, False, True]
 
 
+def test_what_is_under_a_null_row_does_not_matter() -> None:
+    """Wherever the nulls are, however long the bytes under them, with and without columns that are null in a row."""
+    codec = RowCodec(schema_of(Int(), String(), Binary(), Array(element=String())))
+    full: list[Any] = [(i, f"text {i}" * (i % 3), b"\xff" * i, [f"{i}", None]) for i in range(5)]
+    for values in (full, [*full, (None, None, b"", None)]):
+        rows = [codec.encode(row) for row in values]
+        for pattern in range(1 << len(rows)):
+            cells = [b"\x01\x02" * i if pattern >> i & 1 else row for i, row in enumerate(rows)]
+            bitmap = pa.py_buffer(bytes([~pattern & 0xFF]))
+            offsets = pa.py_buffer(np.cumsum([0, *map(len, cells)]).astype(np.int32))
+            batch = pa.Array.from_buffers(pa.binary(), len(cells), [bitmap, offsets, pa.py_buffer(b"".join(cells))])
+            expected = [(None,) * 4 if pattern >> i & 1 else row for i, row in enumerate(values)]
+            for part in (batch, batch[1:], batch[2:4]):
+                decoded = list(zip(*(array.to_pylist() for array in codec.decode_batch(part)), strict=True))
+                assert decoded == expected[part.offset : part.offset + len(part)]
+
+
 def test_a_batch_without_rows() -> None:
     codec = RowCodec(schema_of(*EVERYTHING))
     empty = codec.encode_batch([arrow_array([], data_type) for data_type in EVERYTHING])
@@ -451,6 +468,32 @@ def test_every_truncation_of_nested_bytes_is_corrupt() -> None:
         cell = row[8:]
         for part in [cell[:end] for end in range(len(cell))] + [cell + b"\0"]:
             assert outcome(codec, row[:4] + struct.pack("<I", len(part)) + part) is CorruptData
+
+
+def test_one_bad_row_among_good_ones_and_nulls_is_corrupt() -> None:
+    codec = RowCodec(schema_of(Int(), String(), Binary()))
+    row = codec.encode((1, "text", b"bytes"))
+    longer = row[:12] + struct.pack("<I", len(b"bytes") + 1) + row[16:]  # takes a byte of the row that follows
+    wrapping = row[:8] + struct.pack("<2I", 2**32 - 1, len("text") + len(b"bytes") + 1) + row[16:]
+    other_id = b"\x09" + row[1:]
+    for bad in (row[:-1], row + b"\0", row[:3], b"", longer, wrapping, other_id, row[:2] + b"\x02" + row[3:]):
+        for batch in ([row, bad, row], [None, bad, row], [row, None, bad], [bad, row, None]):
+            with pytest.raises(CorruptData):
+                codec.decode_batch(pa.array(batch, pa.binary()))
+
+
+def test_text_that_is_cut_within_a_character_is_corrupt() -> None:
+    """Joined, the bytes of these values are UTF-8."""
+    codec = RowCodec(schema_of(Binary(), Binary()))
+    reader = RowCodec(schema_of(String(), String()))
+    first, second = "é".encode()[:1], "é".encode()[1:]
+    for rows in ([(first, b""), (second, b"")], [(b"a", first), (b"b", second)], [(first, second)]):
+        with pytest.raises(CorruptData, match="UTF-8"):
+            reader.decode_batch(
+                codec.encode_batch([pa.array(column, pa.binary()) for column in zip(*rows, strict=True)])
+            )
+    whole = codec.encode_batch([pa.array(["é".encode(), b"a"], pa.binary())] * 2)
+    assert [array.to_pylist() for array in reader.decode_batch(whole)] == [["é", "a"]] * 2
 
 
 def test_every_changed_byte_is_told_or_decodes() -> None:
