@@ -40,6 +40,8 @@ from service.inserts import InsertIfNotExists
 from service.metrics import Metrics, ServerCounts
 from service.openapi import openapi_page
 from service.options import ServerOptions
+from service.point_lookups import PointLookups
+from service.protocol import AnswerNow
 from service.tables import ServedTable, State, unknown_table
 from service.tablet_folder import TabletFolder
 from service.watcher import Watcher
@@ -83,6 +85,8 @@ class TabletServer:
         self.on_ready: Callable[[], None] = lambda: None
         """Called once, when they are all loaded, or have failed to."""
         self._clock, self._wall_clock = clock, wall_clock
+        self.answers_now: dict[bytes, AnswerNow] = {}
+        """Functions for `service/protocol.py`, by method and path."""
         self._hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {}
         self._cold = _cold_routes(self)
 
@@ -133,6 +137,7 @@ class TabletServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.answers_now.clear()
             self._hot.clear()
             await asyncio.gather(*(table.writer.close() for table in self.tables.values() if table.writer))
             await watcher.stop()
@@ -177,6 +182,7 @@ class TabletServer:
     def _add_routes(self, table: ServedTable, watcher: Watcher) -> None:
         database, _, bare = table.name.partition(".")
         for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
+            self.answers_now[f"GET {lookup_path(name)}".encode()] = PointLookups(table).answer
             self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts).answer
             self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts).answer
             reload = partial(watcher.reload, table)

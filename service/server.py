@@ -29,7 +29,7 @@ import uvicorn
 from service.app import TabletServer, create_app
 from service.asgi import App
 from service.options import ServerOptions
-from service.protocol import OneWriteProtocol
+from service.protocol import OneWriteProtocol, answering
 from service.tables import State
 from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
@@ -60,7 +60,7 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
     app.on_ready = lambda: _say_ready(app, listening, time.perf_counter() - started)
     gc.set_threshold(*GC_THRESHOLDS)
     with listening:
-        _Server(uvicorn_config(app, options), app, options.drain_s).run(sockets=[listening])
+        _Server(uvicorn_config(app, options, answering(app.answers_now)), app, options.drain_s).run(sockets=[listening])
     _leave()
 
 
