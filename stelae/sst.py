@@ -124,10 +124,10 @@ class BlockCache:
 class Tablet:
     """One bucket, open for reading. Safe to read from several threads; RocksDB lets go of the GIL while it reads."""
 
-    def __init__(self, directory: Path, db: rocksdict.Rdict) -> None:
+    def __init__(self, directory: Path, db: rocksdict.Rdict, *, owns_folder: bool = True) -> None:
         self.directory = directory
         self._db = db
-        self._closer = weakref.finalize(self, _close, db, directory)
+        self._closer = weakref.finalize(self, _close, db, directory if owns_folder else None)
         self.get = db.get
         """`get(key: bytes) -> bytes | None`; the native method itself, for the hot path."""
 
@@ -142,8 +142,10 @@ class Tablet:
         return cls.reopen(directory, cache)
 
     @classmethod
-    def reopen(cls, directory: Path, cache: BlockCache | None = None) -> Tablet:
-        """Open what `make_tablet` made, to read only. The tablet owns the folder from then on."""
+    def reopen(cls, directory: Path, cache: BlockCache | None = None, *, owns_folder: bool = True) -> Tablet:
+        """Open what `make_tablet` made, to read only. The tablet owns the folder from then on, and removes it at the
+        end; unless it is another process's, which may remove it while this one reads on.
+        """
         options = _options(_table_options(cache), "lz4")
         # Every file stays open with its index and filter in memory: a read never waits for a file to be opened.
         options.set_max_open_files(-1)
@@ -160,9 +162,10 @@ class Tablet:
                 access_type=rocksdict.AccessType.read_only(),
             )
         except Exception as exc:
-            shutil.rmtree(directory, ignore_errors=True)
+            if owns_folder:
+                shutil.rmtree(directory, ignore_errors=True)
             raise _translate(exc, directory) from exc
-        return cls(directory, db)
+        return cls(directory, db, owns_folder=owns_folder)
 
     def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
         """The rows of many keys, aligned with them; None where a key is not there."""
@@ -292,9 +295,10 @@ def make_tablet(directory: Path, files: Sequence[Path]) -> None:
 _ONLINE_FAMILY = "rows"
 
 
-def _close(db: rocksdict.Rdict, directory: Path) -> None:
+def _close(db: rocksdict.Rdict, directory: Path | None) -> None:
     db.close()
-    shutil.rmtree(directory, ignore_errors=True)
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _close_online(db: rocksdict.Rdict, directory: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,6 +111,33 @@ def test_a_tablet_cleans_up_when_nobody_holds_it(tmp_path: Path) -> None:
     del tablet, get
     gc.collect()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.sst"]
+
+
+def test_a_tablet_of_another_process(tmp_path: Path) -> None:
+    """Several have one folder open; the one that owns it may remove it while the others read on."""
+    rows = some_rows(5000)
+    write_file(tmp_path / "a.sst", rows)
+    mine = Tablet.open(tmp_path / "tablet", [tmp_path / "a.sst"])
+    program = """
+import sys
+from pathlib import Path
+from stelae.sst import Tablet
+tablet = Tablet.reopen(Path(sys.argv[1]), owns_folder=False)
+print(len(list(tablet.scan())), flush=True)
+sys.stdin.readline()
+print(len(list(tablet.scan())), flush=True)
+tablet.close()
+print(Path(sys.argv[1]).exists())
+"""
+    for removed in (False, True):
+        command = [sys.executable, "-c", program, str(mine.directory)]
+        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "5000\n"
+        if removed:
+            mine.close()
+        said, _ = other.communicate("go\n")
+        assert said.split() == ["5000", str(not removed)]
 
 
 def test_a_tablet_without_files_is_empty(tmp_path: Path) -> None:
