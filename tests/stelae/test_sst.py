@@ -133,11 +133,11 @@ print(Path(sys.argv[1]).exists())
         command = [sys.executable, "-c", program, str(mine.directory)]
         other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert other.stdout is not None
-        assert other.stdout.readline() == "5000\n"
+        assert other.stdout.readline() == f"{len(rows)}\n"
         if removed:
             mine.close()
         said, _ = other.communicate("go\n")
-        assert said.split() == ["5000", str(not removed)]
+        assert said.split() == [str(len(rows)), str(not removed)]
 
 
 def test_a_tablet_without_files_is_empty(tmp_path: Path) -> None:
