@@ -25,6 +25,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
+from service.arrow_bodies import ReadThreads
 from service.asgi import (
     ClientDisconnectedError,
     MethodNotAllowed,
@@ -75,6 +76,7 @@ class TabletServer:
         self.tables: dict[str, ServedTable] = {}
         self.counts = ServerCounts()
         self.cache = BlockCache(options.block_cache_bytes)
+        self.threads = ReadThreads()
         self.metrics = Metrics(self.tables, self.counts, self.cache, wall_clock)
         self.port = options.port
         """That is listened on, where the option leaves the choice to the system."""
@@ -142,6 +144,7 @@ class TabletServer:
             await asyncio.gather(*(table.writer.close() for table in self.tables.values() if table.writer))
             await watcher.stop()
             threads.shutdown(wait=False)
+            self.threads.close()
             folder.close()
 
     @property
@@ -183,10 +186,11 @@ class TabletServer:
         database, _, bare = table.name.partition(".")
         for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
             self.answers_now[f"GET {lookup_path(name)}".encode()] = PointLookups(table).answer
-            self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts).answer
-            self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts).answer
+            self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts, self.threads).answer
+            self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts, self.threads).answer
             reload = partial(watcher.reload, table)
-            self._hot[insert_path(name)] = InsertIfNotExists(table, self.options, self.counts, reload).answer
+            insert = InsertIfNotExists(table, self.options, self.counts, self.threads, reload)
+            self._hot[insert_path(name)] = insert.answer
 
     async def _await_start(self, watcher: Watcher) -> None:
         await watcher.looked.wait()

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from stelae.errors import STATUS, InvalidRequest, StelaeError, TooLarge, Unavailable, problem
-from stelae.wire import JSON, PROBLEM_JSON
+from stelae.wire import ARROW, JSON, PROBLEM_JSON
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -23,6 +24,11 @@ Header = tuple[bytes, bytes]
 
 JSON_CONTENT: Header = (b"content-type", JSON.encode())
 PROBLEM_CONTENT: Header = (b"content-type", PROBLEM_JSON.encode())
+
+CODECS: Mapping[bytes, str] = {b"gzip": "gzip", b"zstd": "zstd"}
+"""Content encodings of request bodies, and what Arrow calls them."""
+INLINE_BYTES = 64 * 1024
+"""A longer compressed body is expanded in a thread."""
 
 MAX_TEXT = 1000
 """Characters of a text in an error."""
@@ -49,7 +55,39 @@ def header_of(scope: Scope, name: bytes) -> bytes | None:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body. TooLarge as soon as it is known to pass the limit: by its announced length, or by what came."""
+    """The whole body, expanded if it was compressed. TooLarge as soon as it is known to pass the limit: by its
+    announced length, or by what came.
+    """
+    body = await _read_whole(scope, receive, limit)
+    encoding = (header_of(scope, b"content-encoding") or b"identity").strip().lower()
+    if encoding == b"identity":
+        return body
+    codec = CODECS.get(encoding)
+    if codec is None:
+        raise UnsupportedMedia(
+            f"the body has Content-Encoding {encoding.decode('latin-1')[:40]!r}",
+            place="Content-Encoding",
+            hint=f"send it as it is, or by one of: {', '.join(name.decode() for name in CODECS)}",
+        )
+    if len(body) <= INLINE_BYTES:
+        return _expanded(body, codec, limit)
+    return await asyncio.get_running_loop().run_in_executor(None, _expanded, body, codec, limit)
+
+
+def _expanded(body: bytes, codec: str, limit: int) -> bytes:
+    """What a compressed body stands for. Never more than the limit of it is made."""
+    try:
+        with pa.CompressedInputStream(pa.py_buffer(body), codec) as stream:
+            whole: bytes = stream.read(limit + 1)
+    except (pa.ArrowException, OSError) as exc:
+        raise InvalidRequest(f"the body is not whole {codec}: {exc}", place="body") from exc
+    if len(whole) > limit:
+        raise _too_large(limit, f"more than {limit:,} bytes, expanded,")
+    return whole
+
+
+async def _read_whole(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The body as it came."""
     announced = header_of(scope, b"content-length")
     if announced is not None and announced.isdigit() and int(announced) > limit:
         raise _too_large(limit, f"{int(announced):,} bytes")
@@ -78,9 +116,9 @@ def parse_json_object(scope: Scope, body: bytes, members: Sequence[str]) -> dict
     content = header_of(scope, b"content-type")
     if content is not None and not _is_json(content):
         raise UnsupportedMedia(
-            f"the body is {content.decode('latin-1')[:80]!r}, expected JSON",
+            f"the body is {content.decode('latin-1')[:80]!r}, expected JSON or an Arrow stream",
             place="Content-Type",
-            hint=f"send the header Content-Type: {JSON}",
+            hint=f"send the header Content-Type: {JSON}, or {ARROW}",
         )
     try:
         value = orjson.loads(body)

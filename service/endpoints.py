@@ -79,9 +79,7 @@ class Endpoint(ABC):
     """What the query of an Arrow request may have."""
     operation: str
 
-    def __init__(
-        self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads
-    ) -> None:
+    def __init__(self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads) -> None:
         self.table = table
         self.options = options
         self.counts = counts
@@ -175,9 +173,7 @@ class Lookup(Endpoint):
     parameters = (COLUMNS_PARAMETER, ROWS_PARAMETER)
     operation = LOOKUP
 
-    def __init__(
-        self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads
-    ) -> None:
+    def __init__(self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads) -> None:
         super().__init__(table, options, counts, threads)
         self._counts = table.counts
         self._one = table.counts.operations[LOOKUP]
@@ -268,9 +264,7 @@ class PrefixLookup(Endpoint):
     parameters = (COLUMNS_PARAMETER, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER)
     operation = PREFIX_LOOKUP
 
-    def __init__(
-        self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads
-    ) -> None:
+    def __init__(self, table: ServedTable, options: ServerOptions, counts: ServerCounts, threads: ReadThreads) -> None:
         super().__init__(table, options, counts, threads)
         self._counts = table.counts.operations[PREFIX_LOOKUP]
 

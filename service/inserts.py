@@ -13,6 +13,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
 from service.asgi import Receive, Scope, Send, header_of
 from service.endpoints import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
 from service.hot_rows import HotRows
@@ -20,10 +23,11 @@ from service.metrics import INSERT, ServerCounts
 from service.options import ServerOptions
 from service.tables import PIN, OpenSnapshot, ServedTable
 from service.writing import Answer
+from stelae.arrow_wire import rows_schema
 from stelae.batches import Key
 from stelae.errors import InvalidRequest
 from stelae.reader import JsonRow, Shape, TableReader, check_batch_size
-from stelae.wire import SNAPSHOT_HEADER
+from stelae.wire import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
 
 INSERTED, FOUND = b"true", b"false"
 NO_ROW = b"null"
@@ -36,6 +40,7 @@ class InsertIfNotExists(Endpoint):
 
     methods = "POST"
     members = ("keys", "columns")
+    parameters = (COLUMNS_PARAMETER, ROWS_PARAMETER)
     operation = INSERT
 
     def __init__(
@@ -43,9 +48,10 @@ class InsertIfNotExists(Endpoint):
         table: ServedTable,
         options: ServerOptions,
         counts: ServerCounts,
+        threads: ReadThreads,
         reload: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(table, options, counts)
+        super().__init__(table, options, counts, threads)
         self._counts = table.counts.operations[INSERT]
         self._reload = reload
         self._hot_of: OpenSnapshot | None = None
@@ -98,6 +104,36 @@ class InsertIfNotExists(Endpoint):
                 opened = answer.opened  # another snapshot came, and what was remembered is of the one before
                 continue
             return self._answer(rows, flags, answer.opened)
+
+    async def arrow_parts(
+        self,
+        opened: OpenSnapshot,  # noqa: ARG002 - an insert goes into the table as it is when the keys are there
+        parameters: Parameters,
+        body: bytes,
+    ) -> list[bytes]:
+        writer = self.table.writer
+        if writer is None:
+            raise self.table.unavailable()
+        self.open_table().shape(parameters.columns)  # what can't be answered is not inserted
+        keys = await keys_of(body, self.open_table(), self.options.max_body_bytes, self.threads)
+        check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
+        answer = await writer.insert(keys, self._reload)
+        reader = answer.opened.reader
+        form = RowsForm(reader.table.shape(parameters.columns), parameters.encoded)
+        schema = rows_schema(form.type, reader.id, inserted=True)
+        size = self.threads.keys_a_part(len(keys))
+
+        def part(start: int) -> bytes:
+            rows = pa.array(answer.rows[start : start + size], pa.binary())
+            inserted = pa.array(answer.inserted[start : start + size])
+            return message([form.column(keys[start : start + size], rows), inserted], schema)
+
+        starts = range(0, len(keys), size)
+        messages = [part(0)] if len(starts) == 1 else await self.threads.each(part, starts)
+        new = answer.inserted.count(True)
+        self.table.counts.inserted += new
+        self.table.counts.insert_found += len(keys) - new
+        return stream(schema, messages)
 
     def _remembered(
         self, opened: OpenSnapshot, keys: Sequence[Any], body: dict[str, Any]

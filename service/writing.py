@@ -41,7 +41,7 @@ from typing import TypeVar
 import orjson
 
 from service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
-from stelae.batches import Key
+from stelae.batches import Key, chosen
 from stelae.claims import Claim, TableClaims, id_limit
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
 from stelae.inserting import GrantedIds, NewRows, check_takes_inserts, unused_ids
@@ -85,7 +85,7 @@ class Identity:
 class Batch:
     """New rows of one request, on their way into the log."""
 
-    keys: list[Key]
+    keys: Sequence[Key]
     places: list[bytes]
     """On the reader that is served, also when that is swapped meanwhile."""
     rows: list[bytes]
@@ -443,7 +443,7 @@ class TableWriter:
             for place in places:
                 if place is not None:
                     asked[place[:SLOT_BYTES]] = asked.get(place[:SLOT_BYTES], 0) + 1
-            batch = owner.submit([keys[first[place]] for place in new], new, asked)
+            batch = owner.submit(chosen(keys, [first[place] for place in new]), new, asked)
             row_of = dict(zip(new, batch.rows, strict=True))
             await batch.done
             for index, place in zip(unseen, wanted, strict=True):
@@ -536,7 +536,7 @@ class Owner:
             claim = await thread(work)
             self.ids.grant(claim.number, claim.ids)
 
-    def submit(self, keys: list[Key], places: list[bytes], asked: dict[bytes, int]) -> Batch:
+    def submit(self, keys: Sequence[Key], places: list[bytes], asked: dict[bytes, int]) -> Batch:
         """Give new keys their rows and put them into the next flush. All of it before anybody else gets a turn."""
         numbers = range(len(places)) if self.ids is None else self.ids.take(len(places))
         rows = self._new_rows.rows(numbers)
@@ -567,7 +567,7 @@ class Owner:
         payloads.append(encode_insert_of_one(self._schema.id, text, bucket, key_bytes, rows[0]))
         return self._under_way([key], [place], rows, payloads)
 
-    def _under_way(self, keys: list[Key], places: list[bytes], rows: list[bytes], payloads: list[Payload]) -> Batch:
+    def _under_way(self, keys: Sequence[Key], places: list[bytes], rows: list[bytes], payloads: list[Payload]) -> Batch:
         submitted = self.commit.submit_payloads(payloads)
         batch = Batch(keys, places, rows, self.reader, submitted, submitted.get_loop().create_future())
         batch.done.add_done_callback(_seen)

@@ -60,14 +60,19 @@ def read_stream(body: bytes | pa.Buffer, most_bytes: int | None = None) -> pa.Ta
     try:
         if most_bytes is not None:
             _check_expanded(buffer, most_bytes)
-        with pa.ipc.open_stream(buffer) as reader:
-            return reader.read_all()
+        source = pa.BufferReader(buffer)
+        with pa.ipc.open_stream(source) as reader:
+            table = reader.read_all()
+        left = buffer.size - source.tell()
     except (pa.ArrowException, OSError, EOFError) as exc:
         raise InvalidRequest(
             f"the body can't be read as an Arrow stream: {exc}",
             place="body",
             hint="an IPC stream, as pyarrow.ipc.new_stream writes it; not a file (Feather), not Parquet",
         ) from exc
+    if left:
+        raise InvalidRequest(f"{left:,} bytes follow the end of the Arrow stream", place="body")
+    return table
 
 
 def read_keys(body: bytes, most_bytes: int) -> dict[str, pa.Array]:

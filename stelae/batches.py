@@ -122,6 +122,14 @@ class KeyColumns(Sequence[Key]):
             yield values, order[bounds[number] : bounds[number + 1]]
 
 
+def chosen(keys: Sequence[Key], indexes: Sequence[int]) -> Sequence[Key]:
+    """Some of the keys, in the form that they have."""
+    if isinstance(keys, KeyColumns):
+        wanted = pa.array(indexes, pa.int64())
+        return KeyColumns(keys.layout, [array.take(wanted) for array in keys.arrays])
+    return [keys[index] for index in indexes]
+
+
 def grouped(numbers: npt.NDArray[Any], count: int) -> Iterator[tuple[int, Indexes]]:
     """For each of the numbers below `count` that is there: where."""
     order = np.argsort(numbers, kind="stable")

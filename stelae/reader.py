@@ -192,6 +192,11 @@ class TableReader:
         """Physical values of a prefix: any of the partition columns, then the first so many key columns."""
         if type(prefix) is not dict:
             raise InvalidRequest(f"a prefix must be an object, this one is {_json_type(prefix)}", place="prefix")
+        self.check_prefix(prefix)
+        return {name: self._by_name[name].from_json(value, name) for name, value in prefix.items()}
+
+    def check_prefix(self, prefix: Mapping[str, object]) -> None:
+        """Whether columns are those of a prefix."""
         unknown = [name for name in prefix if name not in self._by_name]
         if unknown:
             raise self._not_in_key(unknown)
@@ -204,7 +209,6 @@ class TableReader:
                 place="prefix",
                 hint=f"the key is {', '.join(names)}; give its first columns",
             )
-        return {name: self._by_name[name].from_json(value, name) for name, value in prefix.items()}
 
     def whole_key(self, partition: Key, key: Key) -> Key:
         """The whole primary key of partition values and key columns: the inverse of `partition_of` and `key_of`."""
@@ -472,7 +476,46 @@ class SnapshotReader:
         """The same step by step, for callers that have other things to do in between."""
         if limit < 1:
             raise InvalidRequest(f"limit must be at least 1, not {limit}", place="limit")
-        return PrefixScan(self._stored_rows(prefix, page_token), self.table, shape, limit)
+        folder, key, _ = _decode_token(page_token)
+        return PrefixScan(self._stored_rows(prefix, folder, key), self.table, shape, limit)
+
+    def prefixes_scan(
+        self, prefixes: Sequence[Mapping[str, Any]], limit: int, page_token: str | None = None
+    ) -> PrefixesScan:
+        """Rows of many prefixes, one prefix after the other, step by step: for answers in Arrow."""
+        if limit < 1:
+            raise InvalidRequest(f"limit must be at least 1, not {limit}", place="limit")
+        folder, key, number = _decode_token(page_token)
+        if number >= len(prefixes) and key is not None:
+            raise InvalidRequest(
+                "the page token is of other prefixes", place="page_token", hint="send the same body with it"
+            )
+        return PrefixesScan(self._rows_of_prefixes(prefixes, folder, key, number), limit)
+
+    def structs_of(self, found: Sequence[FoundRow], shape: Shape) -> tuple[list[int], pa.StructArray]:
+        """Of found rows: the numbers of their prefixes, and the selected columns."""
+        schema, layout = self.table.schema, self.table.layout
+        names = [column.name for column in schema.key_columns]
+        arrays = layout.keys.decode_batch(pa.array([key for _, _, key, _ in found], pa.binary()))
+        if layout.partitions:
+            encode = layout.partitions.encode
+            known = {partition.folder: encode(partition.values) for _, partition, _, _ in found}
+            values = pa.array([known[partition.folder] for _, partition, _, _ in found], pa.binary())
+            arrays += layout.partitions.decode_batch(values)
+            names += schema.partition_keys
+        by_name = dict(zip(names, arrays, strict=True))
+        rows = pa.array([row for _, _, _, row in found], pa.binary())
+        structs = shape.structs([by_name[name] for name in schema.primary_key], rows)
+        return [number for number, _, _, _ in found], structs
+
+    def _rows_of_prefixes(
+        self, prefixes: Sequence[Mapping[str, Any]], folder: str, after: bytes | None, first: int
+    ) -> Iterator[FoundRow]:
+        for number in range(first, len(prefixes)):
+            resumes = number == first and after is not None
+            rows = self._stored_rows(prefixes[number], folder if resumes else "", after if resumes else None)
+            for partition, key, row in rows:
+                yield number, partition, key, row
 
     def locate_many(self, keys: Sequence[Key]) -> list[bytes | None]:
         """The places of many keys, aligned with them."""
@@ -545,14 +588,13 @@ class SnapshotReader:
         found = self._buckets[int.from_bytes(place[:SLOT_BYTES], "big")]
         return found.partition, found.bucket, place[SLOT_BYTES:]
 
-    def _stored_rows(self, prefix: Mapping[str, Any], page_token: str | None) -> Iterator[StoredRow]:
-        """Stored rows of the prefix after the token, hidden ones too."""
+    def _stored_rows(self, prefix: Mapping[str, Any], start_folder: str, after: bytes | None) -> Iterator[StoredRow]:
+        """Stored rows of the prefix, hidden ones too, after a key of the partition with this folder."""
         table = self.table
         names = [column.name for column in table.schema.key_columns]
         given = [prefix[name] for name in names if name in prefix]
         lower = table.keys.encode_prefix(given)
         upper = lower + b"\0" if len(given) == len(names) else prefix_end(lower)
-        start_folder, after = _decode_token(page_token)
         if after is not None and not (lower <= after and (upper is None or after < upper)):
             raise InvalidRequest("the page token is of another prefix", place="page_token", hint="start without one")
         for partition in self._matching(prefix):
@@ -698,6 +740,36 @@ class PrefixScan:
         return rows
 
 
+FoundRow = tuple[int, AnyPartition, bytes, bytes]
+"""Number of the prefix, partition, key bytes, row bytes."""
+
+
+class PrefixesScan:
+    """A page of the rows of many prefixes in the making."""
+
+    def __init__(self, stored: Iterator[FoundRow], limit: int) -> None:
+        self.done = False
+        self.next_page_token: str | None = None
+        """Set when the page is done and more rows follow."""
+        self._stored = stored
+        self._left = limit
+        self._last: FoundRow | None = None
+
+    def step(self, budget: int) -> list[FoundRow]:
+        """The next rows of the page, after a look at `budget` stored rows at most (hidden ones count)."""
+        looked_at = list(islice(self._stored, budget))
+        self.done = len(looked_at) < budget
+        rows = [found for found in looked_at if found[3][FLAGS] != HIDDEN_FLAGS]
+        if len(rows) > self._left:
+            rows = rows[: self._left]
+            number, partition, key, _ = rows[-1] if rows else cast("FoundRow", self._last)
+            self.done = True
+            self.next_page_token = _encode_token(partition.folder, key, number)
+        self._left -= len(rows)
+        self._last = rows[-1] if rows else self._last
+        return rows
+
+
 def check_batch_size(count: int, most: int, what: str, option: str) -> None:
     """A batch over the limit is refused whole."""
     if count > most:
@@ -783,17 +855,19 @@ def _read_error(exc: Exception, tablet: Tablet | OverlaidTablet | OnlineRows | _
     )
 
 
-def _encode_token(folder: str, key: bytes) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps([folder, key.hex()])).decode().rstrip("=")
+def _encode_token(folder: str, key: bytes, *number: int) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([folder, key.hex(), *number])).decode().rstrip("=")
 
 
-def _decode_token(token: str | None) -> tuple[str, bytes | None]:
-    """Folder and key of the last row of the page before."""
+def _decode_token(token: str | None) -> tuple[str, bytes | None, int]:
+    """Folder and key of the last row of the page before, and the number of its prefix."""
     if token is None:
-        return "", None
+        return "", None, 0
     try:
-        folder, key = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        return str(folder), bytes.fromhex(key)
+        folder, key, *number = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        if len(number) > 1 or (number and not (type(number[0]) is int and number[0] >= 0)):
+            raise ValueError(number)
+        return str(folder), bytes.fromhex(key), number[0] if number else 0
     except (ValueError, TypeError, binascii.Error) as exc:
         raise InvalidRequest(
             "not a page token", place="page_token", hint="send back next_page_token of the page before, unchanged"

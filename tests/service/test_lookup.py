@@ -266,7 +266,7 @@ def test_other_content_types(server: Server) -> None:
     for content_type in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.api+json"):
         assert server.post(LOOKUP, body, {"Content-Type": content_type}).status == 200
     assert server.request("POST", LOOKUP, body=[b'{"keys": [1]}']).status == 200  # none at all
-    for content_type in ("application/x-www-form-urlencoded", "application/vnd.apache.arrow.stream", "text/plain"):
+    for content_type in ("application/x-www-form-urlencoded", "application/vnd.apache.arrow.file", "text/plain"):
         problem = server.post(LOOKUP, body, {"Content-Type": content_type}).problem
         assert (problem["status"], problem["place"]) == (415, "Content-Type")
         assert "application/json" in problem["hint"]
