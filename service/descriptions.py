@@ -119,6 +119,9 @@ class TableDescription(TableSummary):
 
     writes: WritesDescription | None = Field(description="Online writes.")
 
+    schemas: list[SchemaDescription] = Field(
+        description="All versions of the definition that the served rows may have: encoded rows name theirs by its id."
+    )
     kept_snapshots: list[int] = Field(description="Other snapshots that are open for pins, newest first.")
     served: SnapshotDescription | None = Field(description="The snapshot that is served.")
 
@@ -166,6 +169,7 @@ def describe_table(table: ServedTable) -> TableDescription:
     serving = table.serving
     return TableDescription(
         **_summary(table),
+        schemas=[_schema(schema) for _, schema in sorted(serving.reader.table.schemas.items())] if serving else [],
         kept_snapshots=serving.open_ids[1:] if serving else [],
         writes=None if table.writer is None else _writes(table.writer),
         served=None if serving is None else _snapshot(serving.reader.snapshot, serving.reader.table.schema),

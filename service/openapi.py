@@ -18,7 +18,20 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import stelae
-from stelae.wire import DEFAULT_LIMIT, JSON, PROBLEM_JSON, SNAPSHOT_HEADER, TABLES_PATH
+from stelae.wire import (
+    ARROW,
+    COLUMNS_PARAMETER,
+    DEFAULT_LIMIT,
+    ENCODED,
+    JSON,
+    LIMIT_PARAMETER,
+    PAGE_TOKEN_PARAMETER,
+    PROBLEM_JSON,
+    ROWS_PARAMETER,
+    SNAPSHOT_HEADER,
+    TABLES_PATH,
+    TYPED,
+)
 
 LOOKUP_TEMPLATE = TABLES_PATH + "/{table}/lookup"
 PREFIX_LOOKUP_TEMPLATE = TABLES_PATH + "/{table}/prefix-lookup"
@@ -254,6 +267,29 @@ def _lookup() -> Json:
     )
 
 
+def _arrow_parameter(name: str, description: str, schema: Json) -> Json:
+    return {"name": name, "in": "query", "description": f"Of Arrow requests. {description}", "schema": schema}
+
+
+_COLUMNS = _arrow_parameter(
+    COLUMNS_PARAMETER, "Columns of the rows, with commas between them; all by default.", {"type": "string"}
+)
+_ROWS = _arrow_parameter(
+    ROWS_PARAMETER,
+    "The form of rows: structs of typed columns, or the bytes that are stored (docs/format.md#rows).",
+    {"type": "string", "enum": [TYPED, ENCODED], "default": TYPED},
+)
+_LIMIT = _arrow_parameter(
+    LIMIT_PARAMETER, "Rows of the page.", {"type": "integer", "minimum": 1, "default": DEFAULT_LIMIT}
+)
+_PAGE_TOKEN = _arrow_parameter(
+    PAGE_TOKEN_PARAMETER, "`stelae.next_page_token` of the page before, with the same body.", {"type": "string"}
+)
+_ARROW_CONTENT: Json = {
+    "schema": {"type": "string", "format": "binary", "description": "An Arrow IPC stream: docs/http.md#arrow."}
+}
+
+
 def _batch_lookup() -> Json:
     return _operation(
         "post",
@@ -261,6 +297,7 @@ def _batch_lookup() -> Json:
         "BatchAnswer",
         summary="The rows of many keys",
         description="Rows are in the order of the keys, `null` where there is none. All are from one snapshot.",
+        parameters=(_COLUMNS, _ROWS),
         body="BatchRequest",
     )
 
@@ -274,6 +311,7 @@ def _prefix_lookup() -> Json:
         description="A prefix is any of the partition columns and the first so many of the other key columns. Rows "
         "come in key order, partition by partition. A next page continues after the last row of the page before, in "
         "the snapshot that is current then; pin the snapshot to read all pages from one.",
+        parameters=(_COLUMNS, _LIMIT, _PAGE_TOKEN),
         body="PrefixRequest",
     )
 
@@ -289,6 +327,7 @@ def _insert() -> Json:
         "one request or in several at once, is inserted once. `null` in place of a row: the table does not have the "
         "partition of this key; partitions come with builds. New keys of one bucket are inserted all or none. The "
         "request can always be repeated: a key that is there keeps its row.",
+        parameters=(_COLUMNS, _ROWS),
         body="BatchRequest",
         tag="inserts",
         shared=(_TABLE_PARAMETER,),
@@ -350,10 +389,14 @@ def _operation(
     if body is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": {JSON: {"schema": _ref(body), "examples": {e.name: {"value": e.body} for e in examples}}},
+            "content": {
+                JSON: {"schema": _ref(body), "examples": {e.name: {"value": e.body} for e in examples}},
+                ARROW: _ARROW_CONTENT,
+            },
         }
+        operation["responses"]["200"]["content"][ARROW] = _ARROW_CONTENT
         operation["responses"]["413"] = _problem_response("The body, the batch or the page is over a limit.", ())
-        operation["responses"]["415"] = _problem_response("The body is not JSON.", ())
+        operation["responses"]["415"] = _problem_response("The body is neither JSON nor Arrow.", ())
     return operation
 
 

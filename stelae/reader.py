@@ -121,6 +121,7 @@ class TableReader:
 
     def __init__(self, schema: TableSchema, schemas: Mapping[int, TableSchema]) -> None:
         self.schema = schema
+        self.schemas = schemas
         self.rows = RowReader(schemas, schema)
         self.keys = KeyCodec(schema.key_columns)
         self.buckets = BucketFunction(schema.bucket_columns)

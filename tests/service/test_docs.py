@@ -6,8 +6,10 @@ the page. The members that it tells of are those that the server sends.
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -71,6 +73,26 @@ def test_commands_get_the_answers_under_them(answers: dict[str, bytes], command:
 
 def test_the_page_has_commands() -> None:
     assert len(COMMANDS) >= 10
+
+
+def test_the_program_prints_what_it_says(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+    def answered(request: urllib.request.Request) -> io.BytesIO:
+        parts = urlsplit(request.full_url)
+        assert isinstance(request.data, bytes)
+        answer = server.request(
+            "POST", parts.path, parts.query.encode(), body=[request.data], headers=dict(request.header_items())
+        )
+        assert answer.status == 200, answer.body
+        return io.BytesIO(answer.body)
+
+    monkeypatch.setattr(urllib.request, "urlopen", answered)
+    exec(program, {})
+    [shown] = re.findall(r"print\(.*\)  # (.*)", program)
+    assert capsys.readouterr().out == f"{shown}\n"
 
 
 def members_under(text: str) -> set[str]:
