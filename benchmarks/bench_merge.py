@@ -132,7 +132,7 @@ def write(rows: DataFrame, table: Table) -> list[BucketReport]:
         keeps_tombstones=True,
         forget_before_ms=None,
         folds={},
-        compression=table.schema.options.file_compression,
+        files=table.schema.options.files,
     )
     with batches_by_rows(rows.sparkSession, large=False):
         reports = placed.repartitionById(BUCKETS, SLOT).sortWithinPartitions("_0").mapInArrow(spec, REPORT_DDL)

@@ -485,7 +485,7 @@ def write(
         keeps_tombstones=plan.rules.keeps_tombstones,
         forget_before_ms=None if retained is None else plan.now_ms - retained,
         folds=arrow_folds(plan.rules.columns, [column.name for column in plan.schema.value_columns]),
-        compression=plan.schema.options.file_compression,
+        files=plan.schema.options.files,
         ids=ids,
         ask=ask,
     )

@@ -31,6 +31,7 @@ from stelae.claims import FIRST_ID, IdRange
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
 from stelae.keys import KeyCodec
 from stelae.merging import HIDDEN_SINCE, stored_columns
+from stelae.options import FileOptions
 from stelae.paths import sst_path
 from stelae.rows import RowCodec
 from stelae.schema import TableSchema
@@ -98,7 +99,8 @@ class WriteSpec:
     """Tombstones that became one before this time are dropped."""
     folds: Mapping[int, ArrowFold]
     """What is left to be done for a value column, by its position among the value columns."""
-    compression: str
+    files: FileOptions
+    """How files are written."""
     ids: IdRanges | None = None
     """For dictionary tables."""
     ask: AskOwner | None = None
@@ -291,7 +293,7 @@ class _SlotWriter:
         self._started = time.monotonic()
         self._folder = spec.storage.scratch_folder()
         self._file = self._folder / "rows.sst"
-        self._sst = SstWriter(self._file, spec.compression)
+        self._sst = SstWriter(self._file, spec.files)
         self._keys = KeyCodec(spec.schema.key_columns)
         self._rows = RowCodec(spec.schema)
         self._hidden_rows = 0

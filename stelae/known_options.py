@@ -134,9 +134,9 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "Data files",
-        "data files are sorted RocksDB files of a fixed form; only 'file.compression' is free",
+        "data files are sorted RocksDB files; 'file.compression', its zstd level and 'file.block-size' are free",
         """
-        file.format file.format.per.level file.block-size file.compression.per.level file.compression.zstd-level
+        file.format file.format.per.level file.compression.per.level
         file.suffix.include.compression=false target-file-size data-file.prefix data-file.path-directory
         data-file.thin-mode=false data-file.external-paths data-file.external-paths.strategy=none
         data-file.external-paths.specific-fs data-file.external-paths.weights index-file-in-data-file-dir=false

@@ -9,7 +9,9 @@ are ingested, not copied row by row: opening costs milliseconds, whatever the si
 inside its own manifest and never writes to them, so a hard link to the warehouse is safe (tested).
 
 Files are block-based tables with full Bloom filters of 10 bits a key (about 1 % false positives: a miss costs no disk
-read) and a hash index inside each block.
+read) and a hash index inside each block. How large the blocks are, and how they are compressed, are options of the
+table; a reader finds both in the file. Uncompressed files are mapped into memory and read in place, past the block
+cache (docs/decisions/0021-rocksdb-options.md has the measurements).
 """
 
 from __future__ import annotations
@@ -28,9 +30,12 @@ import rocksdict
 
 from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
+from stelae.options import FileOptions
 
 MIB = 1024 * 1024
 BLOCK_BYTES = 4096
+UNCOMPRESSED_BLOCK_BYTES = 1024
+"""Of a block that is read in place, only the lines are read that a search touches: small ones have fewer."""
 BLOOM_BITS_PER_KEY = 10
 DEFAULT_BLOCK_CACHE_BYTES = 256 * MIB
 
@@ -45,6 +50,14 @@ _COMPRESSION = {
     "none": rocksdict.DBCompressionType.none,
 }
 
+
+_ZLIB_WINDOW_BITS = -14
+"""RocksDB's default, which has to be said; no compression of ours looks at it."""
+
+_PROPERTIES_BYTES = 4096
+"""The end of a file, where its properties are; they take some 1,000 bytes."""
+_UNCOMPRESSED = b"ressionNoCompression"
+"""A property and its value, as RocksDB writes it there: without what its name shares with the one before."""
 
 KeyBytes = bytes
 
@@ -63,9 +76,12 @@ class SstInfo:
 class SstWriter:
     """Writes one sorted file at `path`. Keys come in strictly ascending order over all calls of `write`."""
 
-    def __init__(self, path: Path, compression: str = "lz4") -> None:
+    def __init__(self, path: Path, files: FileOptions = FileOptions()) -> None:  # noqa: B008 - it is frozen
         self._path = path
-        options = _options(_table_options(None), compression)
+        usual = UNCOMPRESSED_BLOCK_BYTES if files.compression == "none" else BLOCK_BYTES
+        options = _options(_table_options(None, files.block_bytes or usual), files.compression)
+        if files.zstd_level is not None:
+            options.set_compression_options(_ZLIB_WINDOW_BITS, files.zstd_level, 0, 0)
         # Pages go to the disk while rows still come in: the fsync that makes the file durable has little left to do.
         options.set_bytes_per_sync(4 * MIB)
         self._writer = rocksdict.SstFileWriter(options)
@@ -145,8 +161,15 @@ class Tablet:
     def reopen(cls, directory: Path, cache: BlockCache | None = None, *, owns_folder: bool = True) -> Tablet:
         """Open what `make_tablet` made, to read only. The tablet owns the folder from then on, and removes it at the
         end; unless it is another process's, which may remove it while this one reads on.
+
+        If a file is uncompressed, files are mapped into memory: its blocks are then read where they are, in the page
+        cache of the system. If all are, there is nothing for the block cache to hold. RocksDB verifies the checksum of
+        a block each time that it reads one there. A disk that fails, or a file that someone truncates, ends the process
+        (SIGBUS) where a plain read would fail; nobody writes to the files of a tablet (decision 21).
         """
-        options = _options(_table_options(cache), "lz4")
+        mapped = [_is_uncompressed(file) for file in sorted(directory.glob("*.sst"))]
+        options = _options(_table_options(cache, no_cache=bool(mapped) and all(mapped)), "lz4")
+        options.set_allow_mmap_reads(any(mapped))
         # Every file stays open with its index and filter in memory: a read never waits for a file to be opened.
         options.set_max_open_files(-1)
         options.set_skip_stats_update_on_db_open(True)
@@ -332,14 +355,28 @@ def _scan(
         raise _translate(exc, owner.directory) from exc
 
 
-def _table_options(cache: BlockCache | None) -> rocksdict.BlockBasedOptions:
+def _is_uncompressed(file: Path) -> bool:
+    """Whether a sorted file says so. A file that is taken for the other kind is read all the same, only slower."""
+    try:
+        with file.open("rb") as data:
+            data.seek(max(0, file.stat().st_size - _PROPERTIES_BYTES))
+            return _UNCOMPRESSED in data.read()
+    except OSError:
+        return False  # RocksDB says it better
+
+
+def _table_options(
+    cache: BlockCache | None, block_bytes: int = BLOCK_BYTES, *, no_cache: bool = False
+) -> rocksdict.BlockBasedOptions:
     table = rocksdict.BlockBasedOptions()
-    table.set_block_size(BLOCK_BYTES)
+    table.set_block_size(block_bytes)
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)  # False: one filter a file, not one a block.
     table.set_data_block_index_type(rocksdict.DataBlockIndexType.binary_and_hash())
     table.set_format_version(5)
     table.set_checksum_type(rocksdict.ChecksumType.xxh3())
-    if cache is not None:
+    if no_cache:
+        table.disable_cache()
+    elif cache is not None:
         table.set_block_cache(cache.cache)
     return table
 

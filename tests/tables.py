@@ -112,7 +112,7 @@ def _write(table: Table, folder: str, bucket: int, indexes: npt.NDArray[np.int64
     keys = sorted(latest)
     scratch = table.storage.scratch_folder()
     file = scratch / "new.sst"
-    writer = SstWriter(file, table.schema.options.file_compression)
+    writer = SstWriter(file, table.schema.options.files)
     writer.write(keys, [encoded.rows[latest[key]] for key in keys])
     info = writer.finish()
     path = sst_path(folder, bucket, uuid4().hex)

@@ -545,7 +545,7 @@ def _stored(table: Table, bucket: int, keys: list[bytes], rows: Rows) -> list[Da
     if not keys:
         return []
     scratch = table.storage.scratch_folder()
-    writer = SstWriter(scratch / "new.sst", table.schema.options.file_compression)
+    writer = SstWriter(scratch / "new.sst", table.schema.options.files)
     writer.write(keys, [rows[key] for key in keys])
     info = writer.finish()
     path = sst_path("", bucket, uuid4().hex)

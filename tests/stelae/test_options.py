@@ -25,6 +25,7 @@ from stelae.options import (
     PATTERNS,
     WORKING,
     ColumnOptions,
+    FileOptions,
     GroupOption,
     TableOptions,
     find_option,
@@ -207,6 +208,11 @@ def test_options_of_both_systems_are_known(name: str) -> None:
         ({}, "file_compression", "lz4"),
         ({"file.compression": "zstd"}, "file_compression", "zstd"),
         ({"file.compression": "None"}, "file_compression", "none"),
+        ({}, "files", FileOptions("lz4", None, None)),
+        ({"file.compression": "zstd", "file.compression.zstd-level": "9"}, "files", FileOptions("zstd", 9, None)),
+        ({"file.block-size": "8 kb"}, "file_block_size", 8192),
+        ({"file.block-size": "1KiB"}, "file_block_size", 1024),
+        ({"file.block-size": "600"}, "files", FileOptions("lz4", None, 600)),
     ],
 )
 def test_a_value_is_typed(raw: dict[str, str], attribute: str, value: Any) -> None:
@@ -274,6 +280,10 @@ def test_a_value_is_typed(raw: dict[str, str], attribute: str, value: Any) -> No
         ("snapshot.max-count-change", "nan", "expected a fraction"),
         ("snapshot.max-count-change", "1e3", "expected a fraction"),
         ("file.compression", "gzip", "expected lz4 or zstd or none"),
+        ("file.compression.zstd-level", "20", "expected 1 to 19"),
+        ("file.block-size", "64 mb", "expected 512 b to 64 kb"),
+        ("file.block-size", "511", "expected 512 b to 64 kb"),
+        ("file.block-size", "4 gb", "expected a size, such as '4 kb'"),
         ("changelog-producer", "lookup", "no changelog is written yet"),
         ("snapshot.num-retained.max", "5", "use 'snapshot.num-retained'"),
         ("sink.ignore-delete", "true", "'ignore-delete'"),
@@ -292,6 +302,9 @@ def test_an_option_without_effect_is_refused() -> None:
     for name in ("dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets"):
         error = refusal({"bucket": "4", name: "7"})
         assert error.message == f"option {name!r} has no effect with 'bucket' = '4'"
+    for compression in ({}, {"file.compression": "lz4"}, {"file.compression": "none"}):
+        error = refusal({**compression, "file.compression.zstd-level": "3"})
+        assert "has no effect with 'file.compression' = " in error.message
 
 
 @pytest.mark.parametrize("other", ["4", "5"])
