@@ -94,6 +94,11 @@ class KeyColumns(Sequence[Key]):
     def __iter__(self) -> Iterator[Key]:
         return map(self.layout.whole.decode, self.layout.whole.encode_list(self.arrays) if len(self) else ())
 
+    def taken(self, indexes: Indexes | Sequence[int]) -> KeyColumns:
+        """Some of the keys."""
+        wanted = pa.array(indexes, pa.int64())
+        return KeyColumns(self.layout, [array.take(wanted) for array in self.arrays])
+
     @cached_property
     def key_bytes(self) -> list[bytes]:
         """Key bytes, without the partition."""
@@ -125,8 +130,7 @@ class KeyColumns(Sequence[Key]):
 def chosen(keys: Sequence[Key], indexes: Sequence[int]) -> Sequence[Key]:
     """Some of the keys, in the form that they have."""
     if isinstance(keys, KeyColumns):
-        wanted = pa.array(indexes, pa.int64())
-        return KeyColumns(keys.layout, [array.take(wanted) for array in keys.arrays])
+        return keys.taken(indexes)
     return [keys[index] for index in indexes]
 
 

@@ -95,6 +95,11 @@ class KeyCodec:
         # Closures do not pickle, and Spark sends codecs to executors.
         return KeyCodec, (self.columns,)
 
+    @property
+    def width(self) -> int | None:
+        """Bytes of every key; None where they differ."""
+        return self._record.width if self._record else None
+
     def encode_prefix(self, values: Sequence[Any]) -> bytes:
         """The bytes that all keys with these first values start with, and no others. No values: no bytes."""
         if len(values) >= len(self._parts):

@@ -18,7 +18,7 @@ from threading import Event
 
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.preparing import Preparation, prepare_tablets, prepare_tablets_apart
-from stelae.reader import PartitionTablets, SnapshotReader, TableReader
+from stelae.reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
 from stelae.sst import BlockCache, Tablet
 from stelae.values import value_codec
 from stelae.warehouse import Table
@@ -66,15 +66,20 @@ def open_snapshot(
             prepare(table.storage, list(wanted.values()), incoming, threads, stop)
         for paths, preparation in wanted.items():
             opened[paths] = Tablet.reopen(preparation.directory, cache)
-        partitions = [
-            PartitionTablets(
-                partition.folder,
-                _physical(table, partition),
-                partition.bucket_count,
-                tuple(shared.get(_paths(bucket)) or opened.get(_paths(bucket)) for bucket in partition.buckets),
+        indexes = _indexes_by_tablets(readers)
+        partitions = []
+        for partition in snapshot.partitions:
+            tablets = tuple(shared.get(_paths(bucket)) or opened.get(_paths(bucket)) for bucket in partition.buckets)
+            partitions.append(
+                PartitionTablets(
+                    partition.folder,
+                    _physical(table, partition),
+                    partition.bucket_count,
+                    tablets,
+                    sum(file.rows for bucket in partition.buckets for file in bucket.files),
+                    indexes.get(tuple(map(id, tablets))) or IndexOf(),
+                )
             )
-            for partition in snapshot.partitions
-        ]
     except BaseException:
         for tablet in opened.values():
             tablet.close()
@@ -95,6 +100,17 @@ def _physical(table: Table, partition: PartitionFiles) -> tuple[object, ...]:
 
 def _paths(bucket: BucketFiles) -> tuple[str, ...]:
     return tuple(file.path for file in bucket.files)
+
+
+def _indexes_by_tablets(readers: Sequence[SnapshotReader]) -> dict[tuple[int, ...], IndexOf]:
+    """Hash indexes by the tablets that they are of, which the readers hold: a partition that did not change keeps its
+    index.
+    """
+    return {
+        tuple(map(id, partition.tablets)): partition.index
+        for reader in readers
+        for partition in reader.partitions.values()
+    }
 
 
 def _tablets_by_files(reader: SnapshotReader) -> dict[tuple[str, ...], Tablet]:

@@ -1,7 +1,7 @@
 """Preparing tablets: files fetched and verified, folders made. All of a load that takes long or waits for a disk.
 
     prepare_tablets          in this process
-    prepare_tablets_apart    the same by `python -m stelae.preparing`, a process of low priority
+    prepare_tablets_apart    the same in a process of low priority (stelae/apart.py)
 
 Making a RocksDB waits for the disk a dozen times with the GIL held, and verifying hands the GIL to and fro a thousand
 times: in a process that answers requests, all of them would wait. From a process of its own they get nothing but
@@ -10,27 +10,19 @@ folders, which open in a millisecond each.
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from stelae.apart import NotPortableError, run_apart
 from stelae.checksum import file_checksum
-from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
+from stelae.errors import CorruptData, NotFound, Unavailable
 from stelae.manifest import DataFile
 from stelae.sst import make_tablet
 from stelae.storage import Storage
-
-NICENESS = 19
-"""Of the process apart: all of a processor that nobody wants, a sixtieth of one that others want."""
-STOP_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +61,9 @@ def prepare_tablets_apart(
 ) -> None:
     """The same in a process of its own. A storage that lives in this process only (memory) is read in this process."""
     try:
-        request: bytes | None = pickle.dumps((storage, list(wanted), incoming, threads))
-    except (StelaeError, pickle.PicklingError, TypeError, AttributeError):
+        run_apart(prepare_tablets, storage, list(wanted), incoming, threads, stop=stop)
+    except NotPortableError:
         prepare_tablets(storage, wanted, incoming, threads, stop)
-        return
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stelae.preparing"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the server, which ends this one by itself
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
-    )
-    with process:
-        while True:
-            try:
-                answer, _ = process.communicate(request, timeout=STOP_POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                request = None  # `communicate` goes on with what it has
-                if stop is not None and stop.is_set():
-                    process.kill()
-                    raise Unavailable("loading was given up") from None
-    if process.returncode:
-        raise Unavailable(
-            f"the process that prepares tablets ended with {process.returncode}",
-            hint="its messages are on standard error; -9 is often a lack of memory",
-        )
-    error = pickle.loads(answer)  # noqa: S301 (from our own process)
-    if error is not None:
-        raise error
 
 
 def fetch_file(storage: Storage, file: DataFile, incoming: Path, stop: Event | None = None) -> Path:
@@ -124,25 +90,3 @@ def fetch_file(storage: Storage, file: DataFile, incoming: Path, stop: Event | N
             hint="keep the file; roll back, or build again: stelae rollback",
         )
     return local
-
-
-def main() -> None:
-    """The process apart: a request on standard input, an error or None on standard output."""
-    with suppress(OSError, AttributeError):
-        os.nice(NICENESS)
-    try:
-        storage, wanted, incoming, threads = pickle.load(sys.stdin.buffer)  # noqa: S301 (from our own process)
-    except (EOFError, pickle.UnpicklingError):
-        return  # The server was killed before it had said what to prepare.
-    error: StelaeError | None = None
-    try:
-        prepare_tablets(storage, wanted, incoming, threads)
-    except StelaeError as exc:
-        error = exc
-    with suppress(BrokenPipeError):  # nobody waits any more
-        pickle.dump(error, sys.stdout.buffer)
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

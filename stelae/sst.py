@@ -17,12 +17,14 @@ cache (docs/decisions/0021-rocksdb-options.md has the measurements).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -197,6 +199,20 @@ class Tablet:
     def scan(self, lower: bytes = b"", upper: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Keys and rows with `lower <= key < upper` in key order; no `upper`: to the end."""
         return _scan(self, self._db, lower, upper)
+
+    def chunks(self, rows: int) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """All keys and rows in key order, `rows` at a time: the fastest way through a tablet."""
+        items = iter(self._db.items())
+        try:
+            while some := list(islice(items, rows)):
+                yield cast("tuple[Sequence[bytes], Sequence[bytes]]", tuple(zip(*some, strict=True)))
+        except Exception as exc:
+            raise _translate(exc, self.directory) from exc
+
+    def raw_bytes(self) -> int:
+        """Bytes of all stored keys and rows, uncompressed; about, where sorted runs overlap."""
+        said = str(self._db.property_value("rocksdb.aggregated-table-properties") or "")
+        return sum(int(size) for size in re.findall(r"raw (?:key|value) size=(\d+)", said))
 
     def close(self) -> None:
         """Let go of the files and remove the folder. Nothing may read afterwards.
