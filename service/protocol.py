@@ -58,6 +58,8 @@ class OneWriteProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         cast("_OneWriteTransport", self.transport).flush()  # a response without a body
         super().on_response_complete()
+        if self.pipeline:
+            self.flow.pause_reading()  # uvicorn would read on, however many requests wait
 
 
 class AnswerNowProtocol(OneWriteProtocol):
@@ -71,7 +73,7 @@ class AnswerNowProtocol(OneWriteProtocol):
         config = self.config
         # What would have to be in each answer, or be done with each request.
         usual_only = (
-            self.access_log
+            config.access_log
             or self.limit_concurrency is not None
             or config.date_header
             or config.encoded_headers
@@ -100,22 +102,30 @@ class AnswerNowProtocol(OneWriteProtocol):
             target, _, query = data[: -len(tail)].partition(b"?")
             function = self._functions.get(target)
             if function is not None and self._answer(function, query):
-                return  # the timer of the usual way stays, and looks at _quiet_since
+                return  # the timer stays, and looks at _quiet_since
             self._at_once = 0  # it was asked
         self._tail = None
         starts_here = self._at_boundary
+        timer, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
         super().data_received(data)
         if self._is_answered and self._at_boundary and not self.transport.is_closing():
             if starts_here and self._at_once == MAX_AT_ONCE - 1:
                 head = b"GET " + self.url
                 if data.startswith(head + b" HTTP/1.1\r\n") and len(data) - len(head) <= MAX_TAIL_BYTES:
                     self._tail = data[len(head) :]
-            if self.timeout_keep_alive_task is None:
+            if timer is None:
                 self._arm_keep_alive(self.timeout_keep_alive)
+            else:
+                self.timeout_keep_alive_task = timer  # as above
+        elif timer is not None:
+            timer.cancel()
 
     def on_message_begin(self) -> None:
         self._at_boundary = self._is_answered = False
-        super().on_message_begin()
+        # A scope is made when it is needed.
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
         if self._at_once > 0:
@@ -125,6 +135,10 @@ class AnswerNowProtocol(OneWriteProtocol):
                 self._at_once -= 1
                 self._is_answered = True
                 return
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)  # the list of the scope
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
