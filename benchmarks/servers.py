@@ -36,13 +36,19 @@ USERS = """CREATE TABLE IF NOT EXISTS shop.users (
     PRIMARY KEY (user_id) NOT ENFORCED
 ) WITH ('bucket' = '4')"""
 LOOKUP = "/v1/tables/shop.users/lookup"
+NAMES = USERS.replace("shop.users", "shop.names").replace("KEY (user_id)", "KEY (name)")
+NAMES_LOOKUP = "/v1/tables/shop.names/lookup"
 ONE_WRITE = "one-write"
 
 WRK_SCRIPT = """
 local paths = {}
 local next_path = 0
 function init(args)
-  for line in io.lines(args[1]) do paths[#paths + 1] = wrk.format("GET", line) end
+  for line in io.lines(args[1]) do
+    local headers = nil
+    if args[2] == "traced" then headers = {Traceparent = "00-" .. #paths, Accept = "application/json"} end
+    paths[#paths + 1] = wrk.format("GET", line, headers)
+  end
 end
 function request()
   next_path = next_path % #paths + 1
@@ -94,15 +100,17 @@ class Running:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def wrk(self, lines: Path, seconds: int, connections: int = 16, *, post: str = "") -> WrkResult:
+    def wrk(
+        self, lines: Path, seconds: int, connections: int = 16, *, post: str = "", traced: bool = False
+    ) -> WrkResult:
         """Ask for the paths in a file, a line each, one after the other, over kept connections; or send its lines as
-        JSON to the path `post`.
+        JSON to the path `post`. `traced`: each request has a header of its own.
         """
         with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
             script.write(WRK_POST_SCRIPT if post else WRK_SCRIPT)
             script.flush()
             command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script.name]
-            command += [f"http://127.0.0.1:{self.port}", "--", str(lines), post]
+            command += [f"http://127.0.0.1:{self.port}", "--", str(lines), "traced" if traced else post]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return _read_wrk(said)
 
@@ -138,9 +146,9 @@ def _process(module: str, *arguments: str) -> Iterator[Running]:
         process.wait(30)
 
 
-def make_users(warehouse: Path, rows: int) -> Table:
-    """A table of users in a new snapshot, written without Spark."""
-    table = Warehouse(warehouse).create_table(USERS)
+def make_users(warehouse: Path, rows: int, sql: str = USERS) -> Table:
+    """A table of users in a new snapshot, written without Spark; by `sql`, those of NAMES."""
+    table = Warehouse(warehouse).create_table(sql)
     ids = np.arange(rows)
     numbers = pa.array(ids).cast(pa.string())
     commit_rows(
