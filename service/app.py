@@ -37,6 +37,7 @@ from service.asgi import (
 )
 from service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
 from service.endpoints import Lookup, PrefixLookup
+from service.hash_indexes import HashIndexes
 from service.inserts import InsertIfNotExists
 from service.metrics import Metrics, ServerCounts
 from service.openapi import openapi_page
@@ -46,6 +47,7 @@ from service.protocol import AnswerNow
 from service.tables import ServedTable, State, unknown_table
 from service.tablet_folder import TabletFolder
 from service.watcher import Watcher
+from service.workers import Workers
 from service.writing import Identity, TableWriter
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import DEFAULT_DATABASE
@@ -57,6 +59,8 @@ log = logging.getLogger("stelae.server")
 
 OWNER_THREADS = 4
 """Takeovers, claims and replays of all tables that wait for storage at a time."""
+WORKERS_START_S = 60.0
+"""How long the line that says that all is ready waits for workers."""
 METRICS_CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -75,7 +79,9 @@ class TabletServer:
         self.warehouse = warehouse
         self.tables: dict[str, ServedTable] = {}
         self.counts = ServerCounts()
-        self.cache = BlockCache(options.block_cache_bytes)
+        self.workers = Workers(options, self.tables, self) if options.workers > 1 else None
+        """The other processes that answer; None where this is the only one."""
+        self.cache = BlockCache(options.block_cache_bytes // options.workers)
         self.threads = ReadThreads()
         self.metrics = Metrics(self.tables, self.counts, self.cache, wall_clock)
         self.port = options.port
@@ -128,14 +134,20 @@ class TabletServer:
             folder,
             self.cache,
             self.counts,
+            workers=self.workers,
             on_table=add,
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
-        tasks = [asyncio.create_task(watcher.run()), asyncio.create_task(self._await_start(watcher))]
+        indexes = HashIndexes(self.tables, folder.path, self.options.hash_index_bytes)
+        tasks = [asyncio.create_task(work) for work in (watcher.run(), self._await_start(watcher), indexes.run())]
+        if self.workers is not None:
+            self.workers.start()
         try:
             yield watcher
         finally:
+            if self.workers is not None:
+                await self.workers.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -145,6 +157,7 @@ class TabletServer:
             await watcher.stop()
             threads.shutdown(wait=False)
             self.threads.close()
+            indexes.close()
             folder.close()
 
     @property
@@ -196,6 +209,8 @@ class TabletServer:
         await watcher.looked.wait()
         self.started = tuple(name for name, table in self.tables.items() if table.state is not State.EMPTY)
         await watcher.settled()
+        if self.workers is not None and not await self.workers.all_in_service(WORKERS_START_S):
+            log.error("not all workers have started yet; the others serve")
         self.on_ready()
 
     async def _answer_cold(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -268,7 +283,11 @@ def _cold_routes(server: TabletServer) -> FastAPI:
 
     @api.get("/metrics", tags=["probes"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
-        return Response(server.metrics.page(), media_type=METRICS_CONTENT)
+        workers = server.workers
+        if workers is None:
+            return Response(server.metrics.page(), media_type=METRICS_CONTENT)
+        page = server.metrics.page(await workers.counts(), workers.restarts)
+        return Response(page, media_type=METRICS_CONTENT)
 
     # What is left of the paths of tables: those of tables that are not served, and operations that do not exist.
     @api.api_route(TABLES_PATH + "/{table}/{operation:path}", methods=_ANY, include_in_schema=False)

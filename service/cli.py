@@ -20,6 +20,7 @@ def serve(
     warehouse: WarehouseOption,
     host: Annotated[str, typer.Option("--host", help=describe("host"))] = DEFAULTS.host,
     port: Annotated[int, typer.Option("--port", help=describe("port"))] = DEFAULTS.port,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help=describe("workers"))] = DEFAULTS.workers,
     table: Annotated[list[str] | None, typer.Option("--table", metavar="TABLE", help=describe("tables"))] = None,
     poll_interval: Annotated[
         float, typer.Option("--poll-interval", metavar="SECONDS", help=describe("poll_interval_s"))
@@ -78,6 +79,7 @@ def serve(
     options = ServerOptions(
         host=host,
         port=port,
+        workers=workers,
         tables=tuple(table or ()),
         poll_interval_s=poll_interval,
         block_cache_bytes=block_cache_bytes,

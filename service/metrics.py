@@ -12,6 +12,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,12 @@ class OperationCounts:
         """Requests with an answer."""
         return sum(self.durations)
 
+    def add(self, other: OperationCounts) -> None:
+        """What another process has counted."""
+        self.failed.update(other.failed)
+        self.durations = [mine + theirs for mine, theirs in zip(self.durations, other.durations, strict=True)]
+        self.seconds += other.seconds
+
 
 class TableCounts:
     """Everything that is counted of one table."""
@@ -82,6 +89,15 @@ class TableCounts:
         """Keys that were there."""
         return self.operations[LOOKUP].ok + self.batch_keys - self.missing
 
+    def add(self, other: TableCounts) -> None:
+        """What another process has counted. Loads are those of this process."""
+        for operation, counts in other.operations.items():
+            self.operations[operation].add(counts)
+        self.batch_keys += other.batch_keys
+        self.missing += other.missing
+        self.inserted += other.inserted
+        self.insert_found += other.insert_found
+
 
 class ServerCounts:
     """What belongs to no table."""
@@ -92,6 +108,36 @@ class ServerCounts:
         self.poll_failures = 0
         self.polled_at = 0.0
         """When the warehouse last answered, by the wall clock."""
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """What a follower has counted, and how it is."""
+
+    tables: dict[str, TableCounts] = field(default_factory=dict)
+    server: ServerCounts = field(default_factory=ServerCounts)
+    cpu_seconds: float = 0.0
+    forwarded: int = 0
+    """Requests that the leader answered."""
+    cache_bytes: int = 0
+    resident_bytes: int = 0
+    connections: int = 0
+
+    def add(self, other: WorkerCounts) -> None:
+        """What only ever grows of another one."""
+        for name, counts in other.tables.items():
+            self.tables.setdefault(name, TableCounts()).add(counts)
+        self.cpu_seconds += other.cpu_seconds
+        self.forwarded += other.forwarded
+
+    @property
+    def requests(self) -> int:
+        """Requests answered, errors included."""
+        return sum(
+            operation.ok + operation.failed.total()
+            for counts in self.tables.values()
+            for operation in counts.operations.values()
+        )
 
 
 class Metrics(Collector):
@@ -108,14 +154,19 @@ class Metrics(Collector):
         self._counts = counts
         self._cache = cache
         self._wall_clock = wall_clock
+        self._workers: Mapping[int, WorkerCounts] = {}
+        self._restarts = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def page(self) -> bytes:
-        """The text that `/metrics` answers."""
+    def page(self, workers: Mapping[int, WorkerCounts] | None = None, restarts: int = 0) -> bytes:
+        """The text that `/metrics` answers. `workers` are the followers by number, `restarts` how often one of them was
+        started again.
+        """
+        self._workers, self._restarts = workers or {}, restarts
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
@@ -127,6 +178,21 @@ class Metrics(Collector):
         yield from self._snapshots()
         yield from self._writes()
         yield from self._server()
+        if self._workers:
+            yield from self._each_worker()
+
+    def _of_all(self) -> dict[str, TableCounts]:
+        """What all processes have counted, by table."""
+        if not self._workers:
+            return {name: table.counts for name, table in self._tables.items()}
+        totals = {}
+        for name, table in self._tables.items():
+            total = totals[name] = TableCounts()
+            total.add(table.counts)
+            for worker in self._workers.values():
+                if name in worker.tables:
+                    total.add(worker.tables[name])
+        return totals
 
     def _requests(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -136,15 +202,16 @@ class Metrics(Collector):
         inserts = CounterMetricFamily(
             "stelae_insert_keys", "Keys that were to be inserted, by whether they were.", labels=["table", "result"]
         )
-        for name, table in self._tables.items():
-            for operation, counts in table.counts.operations.items():
+        of_all = self._of_all()
+        for name, table in of_all.items():
+            for operation, counts in table.operations.items():
                 requests.add_metric([name, operation, OK], counts.ok)
                 for outcome, number in counts.failed.items():
                     requests.add_metric([name, operation, outcome], number)
-            keys.add_metric([name, "found"], table.counts.found)
-            keys.add_metric([name, "missing"], table.counts.missing)
-            inserts.add_metric([name, "inserted"], table.counts.inserted)
-            inserts.add_metric([name, "found"], table.counts.insert_found)
+            keys.add_metric([name, "found"], table.found)
+            keys.add_metric([name, "missing"], table.missing)
+            inserts.add_metric([name, "inserted"], table.inserted)
+            inserts.add_metric([name, "found"], table.insert_found)
         # Names of tables that are not served come from outside: as labels they would be without bound.
         requests.add_metric(["", "", "not-found"], self._counts.unknown_tables)
         yield requests
@@ -156,7 +223,7 @@ class Metrics(Collector):
             labels=["operation"],
         )
         for operation in OPERATIONS:
-            each = [table.counts.operations[operation] for table in self._tables.values()]
+            each = [table.operations[operation] for table in of_all.values()]
             numbers = [sum(column) for column in zip(*(counts.durations for counts in each), strict=True)] or [0]
             bounds = [*map(str, BOUNDS_S), "+Inf"]
             durations.add_metric(
@@ -237,10 +304,34 @@ class Metrics(Collector):
         def gauge(name: str, text: str, value: float) -> Metric:
             return GaugeMetricFamily(name, text, value=value)
 
-        yield gauge("stelae_requests_in_flight", "Requests that are being answered.", self._counts.in_flight)
-        yield gauge("stelae_block_cache_bytes", "Blocks in RocksDB's block cache.", self._cache.usage_bytes())
-        yield gauge("stelae_block_cache_capacity_bytes", "Size of the block cache.", self._cache.capacity_bytes)
+        workers = self._workers.values()
+        in_flight = self._counts.in_flight + sum(worker.server.in_flight for worker in workers)
+        cached = self._cache.usage_bytes() + sum(worker.cache_bytes for worker in workers)
+        capacity = self._cache.capacity_bytes * (1 + len(workers))
+        yield gauge("stelae_requests_in_flight", "Requests that are being answered.", in_flight)
+        yield gauge("stelae_block_cache_bytes", "Blocks in RocksDB's block cache.", cached)
+        yield gauge("stelae_block_cache_capacity_bytes", "Size of the block cache.", capacity)
         yield CounterMetricFamily(
             "stelae_poll_failures", "Looks at the warehouse that failed.", value=self._counts.poll_failures
         )
         yield gauge("stelae_last_poll_timestamp_seconds", "When the warehouse last answered.", self._counts.polled_at)
+
+    def _each_worker(self) -> Iterator[Metric]:
+        labels = ["worker"]
+        requests = CounterMetricFamily("stelae_worker_requests", "Requests that this worker answered.", labels=labels)
+        forwarded = CounterMetricFamily(
+            "stelae_worker_forwarded", "Requests that this worker had worker 0 answer.", labels=labels
+        )
+        cpu = CounterMetricFamily("stelae_worker_cpu_seconds", "Time of processors that it took.", labels=labels)
+        resident = GaugeMetricFamily("stelae_worker_resident_bytes", "Its memory.", labels=labels)
+        connections = GaugeMetricFamily("stelae_worker_connections", "Its connections.", labels=labels)
+        own = WorkerCounts({name: table.counts for name, table in self._tables.items()})
+        requests.add_metric(["0"], own.requests)
+        for number, worker in self._workers.items():
+            requests.add_metric([str(number)], worker.requests)
+            forwarded.add_metric([str(number)], worker.forwarded)
+            cpu.add_metric([str(number)], worker.cpu_seconds)
+            resident.add_metric([str(number)], worker.resident_bytes)
+            connections.add_metric([str(number)], worker.connections)
+        yield from (requests, forwarded, cpu, resident, connections)
+        yield CounterMetricFamily("stelae_worker_restarts", "Workers that were started again.", value=self._restarts)

@@ -63,6 +63,12 @@ class ServerOptions:
         "Address to listen on. `0.0.0.0` takes requests from other machines; put what authenticates before it.",
     )
     port: int = _option(8000, "Port to listen on. `0`: a free one, named in the line that is printed at the start.")
+    workers: int = _option(
+        1,
+        "Processes that answer on the port: about one for each core. The first one, which does all but lookups by "
+        "itself, passes connections on to the others, evenly. The block cache is divided among them.",
+        unit="processes",
+    )
     tables: tuple[str, ...] = _option(
         (),
         "Tables to serve; they must exist. None named: all of the warehouse, also those that are created later.",
@@ -79,6 +85,14 @@ class ServerOptions:
         "RocksDB block cache, shared by all tables. Larger: fewer blocks are read and decompressed again; more memory.",
         unit="bytes",
         shown="256 MiB",
+    )
+    hash_index_bytes: int = _option(
+        2048 * MIB,
+        "Room for hash indexes, below the data folder: copies of the rows of partitions that batches ask for, by which "
+        "a batch takes a tenth of the time. They are mapped into memory, as much as the system has free. Made in the "
+        "background; a partition that does not fit into what is left is answered by RocksDB. 0: none.",
+        unit="bytes",
+        shown="2 GiB",
     )
     data_folder: Path | None = _option(  # noqa: RUF009
         None,
@@ -181,8 +195,10 @@ class ServerOptions:
 
 
 _LEAST: dict[str, float] = {
+    "workers": 1,
     "poll_interval_s": 0.01,
     "block_cache_bytes": 0,
+    "hash_index_bytes": 0,
     "max_body_bytes": 1,
     "max_batch_keys": 1,
     "max_page_rows": 1,

@@ -21,6 +21,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
@@ -36,6 +37,8 @@ LOOK_S = 10.0
 
 Open = Callable[[Table, int, list[SnapshotReader]], Awaitable[SnapshotReader]]
 """Opens a snapshot, sharing the tablets of these readers."""
+Announced = Callable[[ServedTable, SnapshotReader], AbstractAsyncContextManager[None]]
+"""In its context a snapshot may be begun to be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Pins:
         keeping: Keeping,
         definition: Callable[[ServedTable], Table | None],
         open_aside: Open,
+        announced: Announced,
         changed: Callable[[ServedTable, Serving], None],
         *,
         clock: Callable[[], float],
@@ -60,6 +64,7 @@ class Pins:
         self._keeping = keeping
         self._definition = definition
         self._open_aside = open_aside
+        self._announced = announced
         self._changed = changed
         self._clock = clock
         self._threads = ThreadPoolExecutor(1, "stelae-pins")
@@ -163,7 +168,8 @@ class Pins:
             sharing = [serving.reader, *(opened.reader for opened in serving.kept.values())]
             reader = await self._open_aside(definition, number, sharing)
             del sharing
-            self._opened(table, OpenSnapshot(reader, opened_for_a_pin=True))
+            async with self._announced(table, reader):
+                self._opened(table, OpenSnapshot(reader, opened_for_a_pin=True))
             log.info("%s: snapshot %d is open for pins (%.2f s)", table.name, number, self._clock() - started)
         except Exception as exc:
             if not isinstance(exc, StelaeError):

@@ -27,9 +27,10 @@ from types import FrameType
 import uvicorn
 
 from service.app import TabletServer, create_app
-from service.asgi import App
+from service.connections import Acceptor, OwnPlace
 from service.options import ServerOptions
-from service.protocol import OneWriteProtocol, answering
+from service.process import BACKLOG, GC_THRESHOLDS, uvicorn_config
+from service.protocol import answering
 from service.tables import State
 from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
@@ -37,15 +38,6 @@ from stelae.warehouse import Warehouse
 
 log = logging.getLogger("stelae.server")
 
-KEEP_ALIVE_S = 75
-"""How long an idle connection stays open: longer than the usual load balancer (60 s), which must be the one to close
-it.
-"""
-BACKLOG = 2048
-GC_THRESHOLDS = (50_000, 20, 50)
-"""A large batch makes some hundred thousand dicts that all die with it; the default would look through them 100
-times.
-"""
 EXIT_WAIT_S = 5.0
 """How long threads that wait for storage may take after the last request."""
 
@@ -64,29 +56,6 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
     _leave()
 
 
-def uvicorn_config(
-    app: App, options: ServerOptions, protocol: type[asyncio.Protocol] = OneWriteProtocol
-) -> uvicorn.Config:
-    """How uvicorn runs the application. Benchmarks run their peers so, too, with uvicorn's own protocol."""
-    return uvicorn.Config(
-        app,
-        interface="asgi3",
-        loop="auto",
-        http=protocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=round(options.shutdown_grace_s),
-        backlog=BACKLOG,
-    )
-
-
 class _Server(uvicorn.Server):
     """uvicorn that drains first, and exits with 0 after a signal that it obeyed."""
 
@@ -94,7 +63,25 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._drain_s = drain_s
+        self._acceptors: list[Acceptor] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        workers = self._app.workers
+        if workers is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for listening in sockets or []:
+            listening.listen(BACKLOG)
+            self._acceptors.append(Acceptor(listening, OwnPlace(self), workers.places))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        if self._app.workers is not None:
+            self._app.workers.drain()
+        await super().shutdown(sockets)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -153,6 +140,8 @@ def _say_ready(app: TabletServer, listening: socket.socket, seconds: float) -> N
         others = [name for name, table in app.tables.items() if table.state is state]
         if others:
             text += f" ({what}: {', '.join(others)})"
+    if app.workers is not None:
+        text += f", with {app.options.workers} workers"
     where = f"[{host}]" if ":" in host else host
     sys.stdout.write(f"{text}, at http://{where}:{port}, ready in {seconds:.1f} s\n")
     sys.stdout.flush()

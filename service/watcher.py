@@ -20,9 +20,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -32,6 +32,7 @@ from service.options import ServerOptions
 from service.pins import Pins
 from service.tables import Keeping, ServedTable, Serving
 from service.tablet_folder import TabletFolder
+from service.workers import Workers
 from service.writing import Attachment
 from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
@@ -88,6 +89,7 @@ class Watcher:
         cache: BlockCache,
         counts: ServerCounts,
         *,
+        workers: Workers | None = None,
         on_table: Callable[[ServedTable], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -98,6 +100,7 @@ class Watcher:
         self._folder = folder
         self._cache = cache
         self._counts = counts
+        self._workers = workers
         self._on_table = on_table
         self._clock = clock
         self._wall_clock = wall_clock
@@ -114,6 +117,7 @@ class Watcher:
             self._keeping,
             lambda table: self._opened.get(table.name),
             self._open_pinned,
+            self._announced,
             self._replaced,
             clock=clock,
         )
@@ -146,6 +150,8 @@ class Watcher:
         self._counts.polled_at = self._wall_clock()
         for look in looks:
             self._follow(look)
+        if self._workers is not None:
+            self._workers.take_pins()
         for table in self._tables.values():
             self.pins.let_go(table)
         await asyncio.gather(*map(self._look_after_writes, self._tables.values()))
@@ -256,16 +262,10 @@ class Watcher:
                 return
             table.newest_id = newest_id
             loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous, apart))
-            if table.writer is None:
-                self._swap(table, loaded, Attachment(loaded.reader), self._clock() - started)
-            else:
-                attachment = await table.writer.attach(opened, loaded.reader)
-                if attachment.finish is None and _same(previous, loaded.reader):
-                    # Nothing new, and online rows of a time when the table was ours are shown on.
-                    table.recovered()
+            async with self._announced(table, loaded.reader):
+                if not await self._bring_in(table, opened, loaded, previous, started):
                     return
-                self._swap(table, loaded, attachment, self._clock() - started)
-                del attachment
+            if table.writer is not None:
                 await table.writer.swapped(opened)
         except StelaeError as exc:
             self._load_failed(table, exc)
@@ -275,6 +275,35 @@ class Watcher:
         finally:
             table.loading = False
             self._loading.pop(table.name, None)
+
+    async def _bring_in(
+        self, table: ServedTable, opened: Table, loaded: Loaded, previous: SnapshotReader | None, started: float
+    ) -> bool:
+        """Serve what was loaded, with the online rows above it. False if there is nothing new in it."""
+        if table.writer is None:
+            attachment = Attachment(loaded.reader)
+        else:
+            attachment = await table.writer.attach(opened, loaded.reader)
+            if attachment.finish is None and _same(previous, loaded.reader):
+                # Online rows of a time when the table was ours are shown on.
+                table.recovered()
+                return False
+        self._swap(table, loaded, attachment, self._clock() - started)
+        return True
+
+    @asynccontextmanager
+    async def _announced(self, table: ServedTable, reader: SnapshotReader) -> AsyncIterator[None]:
+        """Whoever is told of this snapshot in here can pin it at any process, and no process says of a key that is
+        inserted in here that it is not there.
+        """
+        if self._workers is None:
+            yield
+            return
+        try:
+            await self._workers.prepare(table, reader)
+            yield
+        finally:
+            self._workers.publish(table, reader)
 
     def _swap(self, table: ServedTable, loaded: Loaded, attachment: Attachment, seconds: float) -> None:
         before = table.swap(attachment.finished(), self._keeping)
@@ -297,8 +326,10 @@ class Watcher:
         if before is not None:
             self._replaced(table, before)
 
-    def _replaced(self, table: ServedTable, before: Serving) -> None:  # noqa: ARG002
+    def _replaced(self, table: ServedTable, before: Serving) -> None:
         """Some of what was open before is open no more."""
+        if self._workers is not None:
+            self._workers.publish(table)
         task = asyncio.create_task(self._let_go([before]))
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
@@ -319,6 +350,8 @@ class Watcher:
 
     async def _let_go(self, holder: list[object]) -> None:
         """Drop what `holder` holds, in a thread, after a while: the last reference closes the files."""
+        if self._workers is not None:
+            await self._workers.followed()
         await asyncio.sleep(LINGER_S)
         with suppress(RuntimeError):  # the server is ending
             await _in(self._polls, partial(self._drop, holder))

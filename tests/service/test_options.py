@@ -43,7 +43,7 @@ def test_every_option_has_a_flag() -> None:
         ("port", -1), ("port", 65_536), ("poll_interval_s", 0), ("poll_interval_s", float("nan")),
         ("block_cache_bytes", -1), ("max_body_bytes", 0), ("max_batch_keys", 0), ("max_page_rows", 0),
         ("max_parallel_loads", 0), ("load_threads", 0), ("kept_snapshots", -1), ("drain_s", -1),
-        ("shutdown_grace_s", -0.5), ("pinned_snapshots", -1), ("pin_idle_s", -1),
+        ("shutdown_grace_s", -0.5), ("pinned_snapshots", -1), ("pin_idle_s", -1), ("workers", 0),
     ],
 )  # fmt: skip
 def test_values_that_cannot_be(option: str, value: Any) -> None:

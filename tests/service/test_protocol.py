@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from service.options import DEFAULTS
 from service.protocol import JOINED_BYTES
-from service.server import uvicorn_config
+from service.process import uvicorn_config
 
 
 class Transport:
