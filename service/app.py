@@ -139,7 +139,7 @@ class TabletServer:
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
-        indexes = HashIndexes(self.tables, folder.path, self.options.hash_index_bytes)
+        indexes = HashIndexes(self.tables, folder.path, self.options.hash_index_bytes, self._index_made)
         tasks = [asyncio.create_task(work) for work in (watcher.run(), self._await_start(watcher), indexes.run())]
         if self.workers is not None:
             self.workers.start()
@@ -159,6 +159,10 @@ class TabletServer:
             self.threads.close()
             indexes.close()
             folder.close()
+
+    def _index_made(self, table: ServedTable, *_: object) -> None:
+        if self.workers is not None:
+            self.workers.publish(table)
 
     @property
     def unready(self) -> list[str]:

@@ -28,6 +28,9 @@ def serve(
     block_cache_bytes: Annotated[
         int, typer.Option("--block-cache-bytes", metavar="BYTES", help=describe("block_cache_bytes"))
     ] = DEFAULTS.block_cache_bytes,
+    hash_index_bytes: Annotated[
+        int, typer.Option("--hash-index-bytes", metavar="BYTES", help=describe("hash_index_bytes"))
+    ] = DEFAULTS.hash_index_bytes,
     data_folder: Annotated[
         Path | None, typer.Option("--data-folder", metavar="FOLDER", help=describe("data_folder"))
     ] = None,
@@ -83,6 +86,7 @@ def serve(
         tables=tuple(table or ()),
         poll_interval_s=poll_interval,
         block_cache_bytes=block_cache_bytes,
+        hash_index_bytes=hash_index_bytes,
         data_folder=data_folder,
         max_body_bytes=max_body_bytes,
         max_batch_keys=max_batch_keys,

@@ -232,7 +232,7 @@ class _Keys:
             same = pc.equal(self._array.take(pa.array(numbers)), asked).to_numpy(zero_copy_only=False)
             return same
         same = np.asarray(self._cells[numbers] == asked)
-        return same if same.ndim == 1 else same.all(axis=1)
+        return same if same.ndim == 1 else np.logical_and.reduce(same, axis=1)
 
     def at(self, number: int) -> bytes:
         cell = self._array[number].as_py() if self._cells is None else self._cells[number].tobytes()

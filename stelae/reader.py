@@ -407,6 +407,7 @@ class SnapshotReader:
         self._buckets = _buckets(snapshot, partitions)
         self._asked = {partition.values: partition for partition in asked}
         self._by_bytes = {_partition_bytes(table.layout, partition.values): partition for partition in partitions}
+        self._unpartitioned = partitions[0] if not table.schema.partition_keys and partitions else None
         self._has_hidden = snapshot.totals.hidden_rows > 0
         self._single = asked[0] if not table.schema.partition_keys and asked else None
         self.find = self._finder()
@@ -425,6 +426,12 @@ class SnapshotReader:
         """The rows of many keys, aligned with them: one native multi-get a bucket."""
         answers: list[JsonRow | None] = [None] * len(keys)
         make = shape.row
+        hashed = self._only_index(len(keys))
+        if hashed is not None:
+            encode, key_of = self.table.keys.encode, self.table.key_of
+            stored = hashed.rows_of([encode(key_of(key)) for key in keys]).to_pylist()
+            stored = self._or_online(stored, lambda at: self.locate(keys[at]))
+            return [None if row is None else make(key, row) for key, row in zip(keys, stored, strict=True)]
         for tablet, indexes, encoded in self._by_tablet(keys):
             try:
                 rows = tablet.multi_get(encoded)
@@ -469,6 +476,27 @@ class SnapshotReader:
     def _index_for(self, partition: PartitionTablets, count: int) -> HashIndex | None:
         """The hash index of a partition, if there is one and so many keys are worth its fixed cost."""
         return partition.index.made if count >= INDEXED_KEYS else None
+
+    def _only_index(self, count: int) -> HashIndex | None:
+        """That of a table without partitions, for so many keys."""
+        return None if self._unpartitioned is None else self._index_for(self._unpartitioned, count)
+
+    def _or_online(self, rows: list[bytes | None], place_of: Callable[[int], bytes | None]) -> list[bytes | None]:
+        """Stored rows, and online ones where there is none that can be seen."""
+        if self.online is None:
+            return rows
+        wanted = {
+            at: place
+            for at, row in enumerate(rows)
+            if (row is None or row[FLAGS] == HIDDEN_FLAGS) and (place := place_of(at)) is not None
+        }
+        try:
+            found = self.online.multi_get(list(wanted.values()))
+        except Exception as exc:
+            raise _read_error(exc, self.online) from exc
+        for at, row in zip(wanted, found, strict=True):
+            rows[at] = row or rows[at]
+        return rows
 
     def _multi_get(self, tablet: Tablet | None, keys: list[bytes]) -> pa.Array:
         if tablet is None:
@@ -604,6 +632,12 @@ class SnapshotReader:
 
     def snapshot_rows_at(self, places: Sequence[bytes]) -> list[bytes | None]:
         """The same of the snapshot alone."""
+        hashed = self._only_index(len(places))
+        if hashed is not None:
+            stored: list[bytes | None] = hashed.rows_of([place[SLOT_BYTES:] for place in places]).to_pylist()
+            if not self._has_hidden:
+                return stored
+            return [None if row is None or row[FLAGS] == HIDDEN_FLAGS else row for row in stored]
         rows: list[bytes | None] = [None] * len(places)
         groups: dict[bytes, list[int]] = {}
         for index, place in enumerate(places):
