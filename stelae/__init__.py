@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stelae.async_client import AsyncClient as AsyncClient
     from stelae.client import Client as Client
     from stelae.warehouse import Table as Table
     from stelae.warehouse import Warehouse as Warehouse
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "AsyncClient",
     "Client",
     "Conflict",
     "CorruptData",
@@ -44,7 +46,12 @@ __all__ = [
     "Warehouse",
 ]
 
-_LAZY = {"Client": "stelae.client", "Table": "stelae.warehouse", "Warehouse": "stelae.warehouse"}
+_LAZY = {
+    "AsyncClient": "stelae.async_client",
+    "Client": "stelae.client",
+    "Table": "stelae.warehouse",
+    "Warehouse": "stelae.warehouse",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -63,8 +63,8 @@ RULES = (
         allowed=("stelae/ddl.py", "stelae/dialect.py"),
     ),
     Rule(
-        ("httpx", "httpx_retries", "requests", "urllib3"), "use stelae/client.py (Client)",
-        allowed=("stelae/client.py", "builder/demo.py"),
+        ("aiohttp", "httpx", "requests", "urllib3", "http.client"), "use stelae/client.py (Client)",
+        allowed=("stelae/async_client.py", "builder/demo.py"),
     ),
     Rule(("typer", "rich", "click"), "only commands print: return values, or call a listener", allowed=COMMAND_LINE),
 )  # fmt: skip
@@ -122,9 +122,9 @@ def test_rules_name_files_that_exist() -> None:
 @pytest.mark.parametrize(
     ("module", "not_loaded"),
     [
-        ("stelae", "pyarrow numpy sqlglot urllib3 pyspark fastapi obstore rocksdict typer rich"),
-        ("stelae.client", "pyspark fastapi obstore rocksdict sqlglot typer rich pyarrow"),
-        ("stelae.cli", "pyspark fastapi pyarrow numpy obstore rocksdict sqlglot urllib3 rich"),
+        ("stelae", "pyarrow numpy sqlglot aiohttp pyspark fastapi obstore rocksdict typer rich"),
+        ("stelae.client", "pyspark fastapi obstore rocksdict sqlglot typer rich pyarrow numpy pandas aiohttp"),
+        ("stelae.cli", "pyspark fastapi pyarrow numpy obstore rocksdict sqlglot aiohttp rich"),
         ("builder", "pyspark fastapi rocksdict typer"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -263,10 +262,9 @@ def _source(
 
 
 def open_client(url: str) -> Client:
-    """A client that says what fails once, as an error."""
+    """A client of a tablet server."""
     from stelae.client import Client
 
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # It would warn of every repetition.
     return Client(url)
 
 

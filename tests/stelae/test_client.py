@@ -31,7 +31,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.options import ServerOptions
-from stelae.client import Client, InsertedRows, Rows, SnapshotGone, TableView, lookup_url
+from stelae.calls import lookup_url
+from stelae.client import Client, InsertedRows, Rows, SnapshotGone
 from stelae.ddl import parse_create_table
 from stelae.errors import (
     Conflict,
@@ -43,6 +44,7 @@ from stelae.errors import (
     Unavailable,
     problem,
 )
+from stelae.views import TableView
 from stelae.warehouse import Table, Warehouse
 from tests.service.listening import listening
 from tests.tables import commit_rows
@@ -149,8 +151,8 @@ def test_none_in_a_key(client: Client) -> None:
     assert client.lookup("shop.defaults", {"day": None, "site": "a"}) == first
     assert client.lookup("shop.defaults", {"day": None, "site": None}) is None
     keys = pd.DataFrame({"day": [None, date(2026, 11, 20)], "site": ["a", None]})
-    assert client.lookup_many("shop.defaults", keys) == [first, second]
-    assert client.lookup_many("shop.defaults", pa.Table.from_pandas(keys)) == [first, second]
+    assert client.lookup_many("shop.defaults", keys).to_dict("records") == [first, second]
+    assert client.lookup_many("shop.defaults", pa.Table.from_pandas(keys)).to_pylist() == [first, second]
     assert client.prefix_lookup("shop.defaults", {"day": None}).rows == [first]
     with pytest.raises(InvalidRequest, match="user_id is null"):
         client.lookup("shop.users", None)
@@ -186,14 +188,12 @@ def test_no_keys_give_no_rows_and_no_request(client: Client) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        pa.table({"user_id": [42, 7]}),
-        pa.record_batch({"user_id": pa.array([42, 7], pa.int8())}),
-        pd.DataFrame({"user_id": [42, 7]}, index=["a", "b"]),
         pd.DataFrame({"user_id": [42, 7]})["user_id"],
+        pa.array([42, 7]),
         (key for key in (42, 7)),
         range(42, 6, -35),
     ],
-    ids=["table", "batch", "frame", "series", "generator", "range"],
+    ids=["series", "array", "generator", "range"],
 )
 def test_keys_come_in_many_forms(client: Client, keys: Any) -> None:
     assert client.lookup_many("shop.users", keys, columns=["user_id"]) == [{"user_id": 42}, None]
@@ -262,8 +262,7 @@ def test_a_scan_stays_in_its_snapshot(served: Served) -> None:
         assert client.lookup("shop.swapped", 3, snapshot=1) == {"id": 3, "v": 1}
         commit_rows(table, [{"id": i, "v": 3} for i in range(10)])
         wait_until(lambda: client.describe("shop.swapped").snapshot == 3)
-        with pytest.raises(NotFound, match="snapshot 1 of"):
-            client.lookup("shop.swapped", 3, snapshot=1)
+        assert client.lookup("shop.swapped", 3, snapshot=1) == {"id": 3, "v": 1}  # Pins last as long as they are used.
 
 
 def test_tables_are_described(client: Client, served: Served) -> None:
@@ -381,13 +380,11 @@ def test_inserted_rows_are_aligned_with_their_keys(uids: str) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        pa.table({"name": ["ann", "bob", "ann"]}),
-        pa.record_batch({"name": pa.array(["ann", "bob", "ann"]).dictionary_encode()}),
-        pd.DataFrame({"name": ["ann", "bob", "ann"]}),
         pd.DataFrame({"name": ["ann", "bob", "ann"]})["name"],
+        pa.array(["ann", "bob", "ann"]).dictionary_encode(),
         ({"name": name} for name in ("ann", "bob", "ann")),
     ],
-    ids=["table", "dictionary", "frame", "series", "generator"],
+    ids=["series", "array", "generator"],
 )
 def test_keys_to_insert_come_in_many_forms(uids: str, keys: Any) -> None:
     with Client(uids) as client:

@@ -1,0 +1,346 @@
+"""The client for asyncio: the calls of `stelae/calls.py`, carried out with aiohttp and tasks.
+
+    async with AsyncClient("http://localhost:8000") as client:
+        await client.lookup("shop.users", 42)
+
+Names, arguments and answers are those of `stelae.client.Client`, and so are the errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stelae import wire
+from stelae.calls import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_CONNECTIONS,
+    DEFAULT_PAGE_SIZE,
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT_S,
+    Calls,
+    Page,
+    Settings,
+    Steps,
+    TableInfo,
+    Together,
+)
+from stelae.errors import InvalidRequest, StelaeError
+from stelae.http1 import Response
+from stelae.retries import Pause, Send
+from stelae.stats import ClientStats
+from stelae.transport import (
+    Broken,
+    Failure,
+    Insecure,
+    Late,
+    LateToConnect,
+    NoneFree,
+    NotHttp,
+    NotReached,
+    PastDeadline,
+    Request,
+)
+from stelae.views import Key, Row
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client` for asyncio. Safe to share between the tasks of a loop; one a loop is enough.
+
+    Decoding large answers takes the loop's time: a batch of 10,000 rows about a millisecond in Arrow, ten as dicts.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        deadline_s: float | None = None,
+        retries: int = DEFAULT_RETRIES,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        parallel: int = 1,
+        connections: int = DEFAULT_CONNECTIONS,
+        compression: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """As `Client`."""
+        self._start(
+            Settings(
+                url, timeout_s, deadline_s, retries, batch_size, parallel, connections, compression, headers or {}, tls
+            )
+        )
+
+    def _start(self, settings: Settings) -> None:
+        _require_aiohttp()
+        self._settings = settings
+        self._calls = Calls(settings)
+        self._headers = {"Accept-Encoding": "identity", **settings.all_headers()}
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        return self._calls.url
+
+    @property
+    def stats(self) -> ClientStats:
+        """What this client has done so far."""
+        return self._calls.counters.snapshot()
+
+    # Tables
+
+    async def tables(self) -> list[TableInfo]:
+        """As `Client.tables`."""
+        return await self._run(self._calls.tables())
+
+    async def describe(self, table: str) -> TableInfo:
+        """As `Client.describe`."""
+        return await self._run(self._calls.describe(table))
+
+    # Rows
+
+    async def lookup(
+        self, table: str, key: Key, *, columns: Sequence[str] | None = None, snapshot: int | None = None
+    ) -> Row | None:
+        """As `Client.lookup`."""
+        return await self._run(self._calls.lookup(table, key, columns=columns, snapshot=snapshot))
+
+    async def lookup_many(
+        self,
+        table: str,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+        found: str | None = None,
+    ) -> Any:
+        """As `Client.lookup_many`."""
+        return await self._run(self._calls.lookup_many(table, keys, columns=columns, snapshot=snapshot, found=found))
+
+    async def prefix_lookup(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        *,
+        limit: int = wire.DEFAULT_LIMIT,
+        columns: Sequence[str] | None = None,
+        page_token: str | None = None,
+        snapshot: int | None = None,
+    ) -> Page:
+        """As `Client.prefix_lookup`."""
+        steps = self._calls.prefix_lookup(
+            table, prefix, limit=limit, columns=columns, page_token=page_token, snapshot=snapshot
+        )
+        return await self._run(steps)
+
+    async def prefix_lookup_many(
+        self,
+        table: str,
+        prefixes: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+        limit: int = DEFAULT_PAGE_SIZE,
+        prefix_index: str = "prefix",
+    ) -> Any:
+        """As `Client.prefix_lookup_many`."""
+        steps = self._calls.prefix_lookup_many(
+            table, prefixes, columns=columns, snapshot=snapshot, limit=limit, prefix_index=prefix_index
+        )
+        return await self._run(steps)
+
+    async def prefix_scan(
+        self,
+        table: str,
+        prefix: Mapping[str, Any],
+        *,
+        columns: Sequence[str] | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        snapshot: int | None = None,
+    ) -> AsyncIterator[Row]:
+        """As `Client.prefix_scan`."""
+        token: str | None = None
+        while True:
+            page = await self.prefix_lookup(
+                table, prefix, limit=page_size, columns=columns, page_token=token, snapshot=snapshot
+            )
+            for row in page.rows:
+                yield row
+            token, snapshot = page.next_page_token, page.snapshot
+            if token is None:
+                return
+
+    async def insert_if_not_exists(
+        self,
+        table: str,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        found: str | None = None,
+        inserted: str | None = None,
+    ) -> Any:
+        """As `Client.insert_if_not_exists`. A call that is cancelled may have inserted its keys."""
+        steps = self._calls.insert_if_not_exists(table, keys, columns=columns, found=found, inserted=inserted)
+        return await self._run(steps)
+
+    # Life
+
+    async def close(self) -> None:
+        """Close all connections; the client is of no use afterwards."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self.url!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _client, (type(self), self._settings)
+
+    # Carrying out calls
+
+    async def _run(self, steps: Steps[T]) -> T:
+        seconds = self._settings.deadline_s
+        return await self._drive(steps, None if seconds is None else time.monotonic() + seconds)
+
+    async def _drive(self, steps: Steps[T], deadline: float | None) -> T:
+        given: Any = None
+        try:
+            action = next(steps)
+            while True:
+                try:
+                    if type(action) is Send:
+                        given = await self._send(action.request, deadline)
+                    elif type(action) is Pause:
+                        given = deadline is None or time.monotonic() + action.seconds < deadline
+                        if given:
+                            await asyncio.sleep(action.seconds)
+                    elif type(action) is Together:
+                        given = await self._together(action.calls, deadline)
+                except (Failure, StelaeError) as exc:
+                    action = steps.throw(exc)
+                else:
+                    action = steps.send(given)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _together(self, calls: Iterator[Steps[Any]], deadline: float | None) -> list[Any]:
+        """The results of calls, in order; `parallel` of them at a time, each in a task."""
+        results: list[Any] = []
+        running: deque[asyncio.Task[Any]] = deque()
+        try:
+            for call in calls:
+                if len(running) == self._settings.parallel:
+                    results.append(await running[0])
+                    running.popleft()
+                running.append(asyncio.create_task(self._drive(call, deadline)))
+            while running:
+                results.append(await running[0])
+                running.popleft()
+        finally:
+            for left in running:
+                left.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return results
+
+    async def _send(self, request: Request, deadline: float | None) -> Response:
+        """Ask once. aiohttp sees by itself when a connection that lay idle was closed."""
+        import aiohttp
+        from yarl import URL
+
+        endpoint = self._calls.endpoint
+        session = self._opened(self._calls.url + request.path)
+        timeout_s = self._settings.timeout_s
+        left_s = None if deadline is None else deadline - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            raise PastDeadline
+        scheme = "https" if endpoint.secure else "http"
+        url = URL(f"{scheme}://{endpoint.authority}{endpoint.path}{request.path}", encoded=True)
+        try:
+            async with session.request(
+                request.method,
+                url,
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(
+                    total=left_s, connect=timeout_s, sock_connect=timeout_s, sock_read=timeout_s
+                ),
+            ) as answer:
+                body = await answer.read()
+                headers = {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
+                return Response(answer.status, answer.reason or "", headers, body)
+        except TimeoutError as exc:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise PastDeadline from exc
+            if isinstance(exc, aiohttp.ConnectionTimeoutError):
+                # aiohttp says the same of a connection that is not made, and of one that does not get free.
+                raise (NoneFree if "pool" in str(exc).lower() else LateToConnect) from exc
+            raise Late from exc
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as exc:
+            raise Insecure(str(exc)) from exc
+        except aiohttp.ClientConnectorError as exc:
+            raise NotReached(exc.os_error.strerror or str(exc.os_error)) from exc
+        except aiohttp.ClientResponseError as exc:
+            raise NotHttp(exc.message) from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise Broken(str(exc)) from exc
+
+    def _opened(self, url: str) -> aiohttp.ClientSession:
+        """The session of the running loop."""
+        import aiohttp
+
+        if self._closed:
+            raise InvalidRequest("the client is closed", place=url)
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            # Connections belong to a loop; those of one that is gone went with it.
+            connector = aiohttp.TCPConnector(
+                limit=self._settings.connections,
+                ssl=self._settings.tls if self._settings.tls is not None else True,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar()
+            )
+            self._loop = loop
+        return self._session
+
+
+def _require_aiohttp() -> None:
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError as exc:
+        raise InvalidRequest(
+            "AsyncClient needs aiohttp, which is not installed",
+            place="AsyncClient",
+            hint="python -m pip install 'stelae[async]'",
+        ) from exc
+
+
+def _client(kind: type[AsyncClient], settings: Settings) -> AsyncClient:
+    client = kind.__new__(kind)
+    client._start(settings)
+    return client
