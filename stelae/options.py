@@ -618,7 +618,7 @@ class TableOptions:
         "read files of several kinds. Of 67 bytes a row `lz4` made 27 and `zstd` 15, where rows resemble each other. "
         "`zstd`: smaller files, slower builds, and reading a block that is not cached takes 2 to 4 µs more. "
         "`none`: tablets whose files are all uncompressed are read through the page cache of the system (mmap), past "
-        "the block cache: lookups take a fifth to a half less time while the files fit into the memory that is free. "
+        "the block cache: lookups take less time, in large tables half, while the files fit into the memory that is free. "
         "[Decision 21](decisions/0021-rocksdb-options.md) has the measurements.",
     )
     file_compression_zstd_level: int | None = _option(
@@ -627,8 +627,8 @@ class TableOptions:
         default=None,
         shown_default="3",
         alterable=True,
-        does="How hard `zstd` tries, for the data files that are written from now on. 1: builds a little faster, files "
-        "5 % larger. 9: writing takes five times as long, files 3 % smaller. Reading is not slower. Refused "
+        does="How hard `zstd` tries, for the data files that are written from now on. 1: files are a few percent "
+        "larger. 9: writing takes five times as long, files are a few percent smaller. Reading is not slower. Refused "
         "with another `file.compression`.",
     )
     file_block_size: int | None = _option(
