@@ -618,7 +618,7 @@ class TableOptions:
         "read files of several kinds. Of 67 bytes a row `lz4` made 27 and `zstd` 15, where rows resemble each other. "
         "`zstd`: smaller files, slower builds, and reading a block that is not cached takes 2 to 4 µs more. "
         "`none`: tablets whose files are all uncompressed are read through the page cache of the system (mmap), past "
-        "the block cache: lookups take less time, in large tables half, while the files fit into the memory that is free. "
+        "the block cache: lookups take less time, in large tables half, while the files fit into free memory. "
         "[Decision 21](decisions/0021-rocksdb-options.md) has the measurements.",
     )
     file_compression_zstd_level: int | None = _option(
