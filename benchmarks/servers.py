@@ -195,8 +195,8 @@ def serve_bare(warehouse: Path, keys: Path, one_write: bool) -> None:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     from service.options import DEFAULTS
+    from service.process import uvicorn_config
     from service.protocol import OneWriteProtocol
-    from service.server import uvicorn_config
     from stelae.loading import open_snapshot
 
     table = Warehouse(warehouse).table("shop.users")

@@ -25,8 +25,8 @@ import uvicorn
 from service.app import TabletServer, create_app
 from service.metrics import LOOKUP
 from service.options import ServerOptions
+from service.process import uvicorn_config
 from service.protocol import answering
-from service.server import uvicorn_config
 from stelae.warehouse import Warehouse
 from tests.tables import commit_rows
 
@@ -430,7 +430,7 @@ def test_a_client_that_never_reads_costs_a_bounded_buffer(server: Listening) -> 
     [waiting] = [c for c in server.server.server_state.connections if c.flow.write_paused]  # type: ignore[union-attr]
     assert waiting.flow.read_paused  # type: ignore[union-attr]
     assert len(waiting.pipeline) < 10_000  # type: ignore[union-attr]
-    assert waiting.transport.get_write_buffer_size() < 1 << 20  # type: ignore[union-attr]
+    assert waiting.transport.get_write_buffer_size() < 1 << 20
     connection.socket.settimeout(WAIT_S)
     rest = threading.Thread(target=connection.send, args=(data[sent:],))
     rest.start()

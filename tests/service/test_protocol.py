@@ -12,8 +12,8 @@ import pytest
 from uvicorn.server import ServerState
 
 from service.options import DEFAULTS
-from service.protocol import JOINED_BYTES
 from service.process import uvicorn_config
+from service.protocol import JOINED_BYTES
 
 
 class Transport:

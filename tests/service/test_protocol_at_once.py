@@ -16,8 +16,8 @@ import pytest
 from uvicorn.server import ServerState
 
 from service.options import DEFAULTS
+from service.process import uvicorn_config
 from service.protocol import MAX_AT_ONCE, AnswerNowProtocol, OneWriteProtocol, answering
-from service.server import uvicorn_config
 from tests.service.test_protocol import Transport
 
 
