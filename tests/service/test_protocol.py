@@ -56,7 +56,7 @@ def exchange(app: Any, *pieces: bytes) -> Transport:
         transport = Transport()
         protocol.connection_made(transport)  # type: ignore[arg-type]
         for piece in pieces:
-            protocol.data_received(piece)  # type: ignore[attr-defined]
+            protocol.data_received(piece)
             for _ in range(20):
                 await asyncio.sleep(0)
         protocol.connection_lost(None)
