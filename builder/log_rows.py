@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from builder.base import BATCH_ROWS, RowDecoder, as_declared, open_bucket
+from builder.base import as_declared
 from builder.changes import HIDDEN
 from builder.ground import Ground
 from builder.partitions import Values, sum_partitions
@@ -37,6 +37,7 @@ from stelae.log_records import Inserted
 from stelae.manifest import Snapshot
 from stelae.merging import state_columns
 from stelae.schema import TableSchema
+from stelae.spark.scan import BATCH_ROWS, RowDecoder, open_bucket
 from stelae.takeover import log_folder
 from stelae.warehouse import Table
 

@@ -1,8 +1,8 @@
 """Spark's errors, translated where they enter.
 
-Checks of rows run inside Spark expressions and workers. They raise with a message that starts with MARK and holds a
-problem as JSON; Spark wraps it in layers of its own, and here it is found again. What users of Stelae see is the
-problem, not a stack of workers.
+Checks of rows run inside Spark expressions and workers, and raise marked errors (stelae/spark/errors.py). Here they are
+found again, and what Spark itself finds wrong is given a kind. What users of Stelae see is the problem, not a stack of
+workers.
 """
 
 from __future__ import annotations
@@ -10,24 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
-import orjson
-
-from stelae.errors import CorruptData, InvalidRequest, StelaeError, Unavailable, from_problem, problem
-
-MARK = "STELAE-PROBLEM "
-_MARKED = re.compile(re.escape(MARK) + r"(\{.*?\})" + re.escape(" END-OF-PROBLEM"), re.DOTALL)
-
-
-def marked(error: StelaeError) -> str:
-    """The text that carries an error through Spark."""
-    return f"{MARK}{orjson.dumps(problem(error)).decode()} END-OF-PROBLEM"
-
-
-def raise_marked(error: StelaeError) -> NoReturn:
-    """Raise inside a Spark worker so that `translated` finds the error again on the driver."""
-    raise RuntimeError(marked(error)) from error
+from stelae.errors import CorruptData, InvalidRequest, StelaeError, Unavailable
+from stelae.spark.errors import MARK as MARK
+from stelae.spark.errors import marked as marked
+from stelae.spark.errors import problem_in
+from stelae.spark.errors import raise_marked as raise_marked
 
 
 @contextmanager
@@ -41,9 +29,9 @@ def translated(what: str) -> Iterator[None]:
         raise
     except Exception as exc:
         text = str(exc)
-        found = _MARKED.search(text)
-        if found:
-            raise from_problem(orjson.loads(found.group(1))) from exc
+        ours = problem_in(text)
+        if ours is not None:
+            raise ours from exc
         if not isinstance(exc, PySparkException) and "py4j" not in type(exc).__module__:
             raise
         raise _from_condition(what, text) from exc

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from builder.base import as_arrow_has_it
 from builder.changes import HIDDEN
 from builder.merge import FORGOTTEN, RECORDS
 from builder.plan import SLOT, BuildPlan
 from builder.writer import KeyComparison, only_sequence
 from stelae.merging import merge_rules, stored_columns
 from stelae.schema import TableSchema
+from stelae.spark.columns import as_arrow_has_it
 
 if TYPE_CHECKING:
     import pyarrow as pa

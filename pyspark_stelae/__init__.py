@@ -1,0 +1,7 @@
+"""Tells Spark of `format("stelae")`: it looks into modules whose names begin with `pyspark_` for a DefaultSource."""
+
+from __future__ import annotations
+
+from stelae.spark.source import StelaeDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

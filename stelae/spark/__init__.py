@@ -1,0 +1,44 @@
+"""For Spark jobs: rows of a table beside those of a frame, looked up at a tablet server; and tables read as frames.
+
+    from stelae.spark import lookup_join
+    lookup_join(orders, "shop.users", on={"user_id": "buyer"}, url="http://tablets:8000", columns=["city"])
+
+    spark.read.format("stelae").option("warehouse", "s3://...").load("shop.users")
+
+docs/spark.md tells how. The names load on first use; nothing here imports PySpark before it is used.
+
+    join.py, column.py    what users call                 driver
+    plan.py, columns.py   table, snapshot, types checked   driver
+    worker.py             batches in, rows out             Python workers
+    cache.py, key_index.py, growing.py                     what a worker remembers
+    source.py             spark.read.format("stelae")
+    errors.py             errors on their way through Spark
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stelae.spark.column import lookup as lookup
+    from stelae.spark.column import register as register
+    from stelae.spark.join import lookup_join as lookup_join
+    from stelae.spark.source import register_source as register_source
+    from stelae.spark.stats import LookupStats as LookupStats
+
+_HOMES = {
+    "LookupStats": "stats",
+    "lookup": "column",
+    "lookup_join": "join",
+    "register": "column",
+    "register_source": "source",
+}
+
+__all__ = ["LookupStats", "lookup", "lookup_join", "register", "register_source"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"stelae.spark.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'stelae.spark' has no attribute {name!r}")

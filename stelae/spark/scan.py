@@ -1,0 +1,134 @@
+"""Rows of a snapshot read from its files, for Spark: what builds start from, and what `format("stelae")` gives.
+
+    bucket's sorted files ──open_bucket──► tablet ──scan──► keys and rows ──RowDecoder──► Arrow batches
+
+No server is asked. Runs on executors, which open the files of a bucket in a folder of their own; no Spark in here.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stelae import types as t
+from stelae.schema import Column, TableSchema
+from stelae.spark.columns import as_arrow_has_it
+from stelae.warehouse import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from stelae.keys import KeyCodec
+    from stelae.rows import RowReader
+    from stelae.sst import Tablet
+    from stelae.storage import Storage
+
+HIDDEN = "__stelae_hidden"
+"""Column that says which rows are tombstones, or hidden in another way."""
+
+BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class RowDecoder:
+    """Keys and rows as they are stored, made columns. Pickled with the tasks that read."""
+
+    table: Table
+    schema: TableSchema
+    state: tuple[Column, ...] = ()
+    only: tuple[str, ...] | None = None
+    """Value columns to decode; None: all."""
+
+    @property
+    def columns(self) -> list[Column]:
+        return [*self.schema.partition_columns, *self.schema.key_columns, *self._values, *self.state]
+
+    @property
+    def _values(self) -> list[Column]:
+        return [c for c in self.schema.value_columns if self.only is None or c.name in self.only]
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark sees them, and `__stelae_hidden`."""
+        columns = [f"{t.quote_name(c.name)} {as_arrow_has_it(c.type).spark()}" for c in self.columns]
+        return ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
+
+    @cached_property
+    def _codecs(self) -> tuple[KeyCodec, RowReader, pa.Schema]:
+        import pyarrow as pa
+
+        from stelae.arrow import arrow_schema
+        from stelae.keys import KeyCodec
+        from stelae.rows import RowReader
+
+        arrow = arrow_schema(self.columns)
+        out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
+        return KeyCodec(self.schema.key_columns), RowReader(self.table.schemas, self.schema), out
+
+    def hidden_mask(self, rows: pa.Array) -> np.ndarray:
+        """Which of the rows are hidden."""
+        return self._codecs[1].hidden_mask(rows)
+
+    def batch(self, partition: Sequence[object], keys: Sequence[bytes], rows: Sequence[bytes]) -> pa.RecordBatch:
+        """Rows of one partition; its values are those of the manifest."""
+        import pyarrow as pa
+
+        from stelae.arrow import arrow_type
+        from stelae.values import value_codec
+
+        key_codec, row_reader, schema = self._codecs
+        values = [column.name for column in (*self._values, *self.state)]
+        key_bytes, row_bytes = pa.array(keys, pa.binary()), pa.array(rows, pa.binary())
+        constants = [
+            pa.repeat(
+                pa.scalar(
+                    value_codec(column).to_python(value_codec(column).from_json(value, column.name)),
+                    arrow_type(column.type),
+                ),
+                len(keys),
+            )
+            for column, value in zip(self.schema.partition_columns, partition, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                *constants,
+                *key_codec.decode_batch(key_bytes),
+                *row_reader.decode_batch(row_bytes, values),
+                pa.array(row_reader.hidden_mask(row_bytes)),
+            ],
+            schema=schema,
+        )
+
+
+@contextmanager
+def open_bucket(storage: Storage, files: Sequence[str]) -> Iterator[Tablet]:
+    """The tablet of a bucket, in a folder of its own on this machine, as long as the block runs."""
+    from stelae.sst import MIB, BlockCache, Tablet
+
+    folder = Path(tempfile.mkdtemp(prefix="stelae-read-"))
+    try:
+        tablet = Tablet.open(folder / "db", _local_files(storage, files, folder), BlockCache(8 * MIB))
+        try:
+            yield tablet
+        finally:
+            tablet.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _local_files(storage: Storage, paths: Sequence[str], folder: Path) -> list[Path]:
+    files = []
+    for index, path in enumerate(paths):
+        local = storage.local_path(path)
+        if local is None:
+            local = folder / f"{index:06d}.sst"
+            storage.download(path, local)
+        files.append(local)
+    return files
