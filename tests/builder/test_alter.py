@@ -122,3 +122,30 @@ def test_a_new_column_gets_a_function_before_its_first_build(spark: SparkSession
     assert read(spark, warehouse, "t").toArrow().to_pylist() == [{"k": 1, "a": 12, "c": 10}]
     with pytest.raises(InvalidRequest, match="can't change"):
         warehouse.alter_table("ALTER TABLE t SET ('fields.c.agg' = 'max')")
+
+
+def test_options_of_files_are_for_files_written_afterwards(spark: SparkSession, tmp_path: Path) -> None:
+    """A partition that a build does not touch keeps its files; each file is larger or smaller as its option asks."""
+    warehouse = Warehouse(tmp_path / "w")
+    warehouse.create_table(VISITS)
+
+    def build_partition(name: str) -> tuple[Any, int]:
+        rows = spark.sql(f"SELECT '{name}' AS dt, CAST(id AS INT) AS id, 7 AS pages FROM range(20000)")
+        snapshot = build(spark, warehouse, "visits", rows)
+        return snapshot, sum(file.bytes for file in snapshot.by_values[(name,)].files)
+
+    first, lz4 = build_partition("a")
+    warehouse.alter_table("ALTER TABLE visits SET ('file.compression' = 'none', 'file.block-size' = '4 kb')")
+    _, plain = build_partition("b")
+    warehouse.alter_table("ALTER TABLE visits SET ('file.compression' = 'zstd', 'file.compression.zstd-level' = '1')")
+    _, zstd = build_partition("c")
+    warehouse.alter_table("ALTER TABLE visits SET ('file.block-size' = '512 b')")
+    last, small = build_partition("d")
+    assert zstd < lz4 < plain
+    assert zstd < small
+    assert last.by_values[("a",)] == first.by_values[("a",)]
+    reader = open_snapshot(warehouse.table("visits"), last, tmp_path / "serving")
+    for name in "abcd":
+        rows = reader.prefix_lookup({"dt": name}, reader.table.all_columns, limit=20_001).rows
+        assert rows == [{"dt": name, "id": i, "pages": 7} for i in range(20_000)]
+    assert verify_snapshot(warehouse.table("visits"), last).ok
