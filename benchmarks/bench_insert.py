@@ -23,7 +23,6 @@ Single new words come from 16 connections, one a request, against as many append
 from __future__ import annotations
 
 import gc
-import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -44,15 +43,15 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from benchmarks.common import Ratio, in_turn, median, quick_mode, show
+from benchmarks.common import WRK_MISSING, Ratio, in_turn, left_out, median, quick_mode, show
 from benchmarks.peers import (
     POSTGRES_USER,
     NotInstalled,
+    check_postgres,
+    check_redis,
     disk_folder,
     postgres,
-    postgres_programs,
     redis,
-    redis_program,
 )
 from benchmarks.servers import Running, tablet_server
 from benchmarks.words import Stream, make_stream, make_words
@@ -285,27 +284,11 @@ def serve_postgres(folder: Path) -> Iterator[Running]:
         yield server
 
 
-def check_postgres() -> None:
-    postgres_programs()
-    check_packages("psycopg")
-
-
-def check_redis() -> None:
-    redis_program()
-    check_packages("redis", "hiredis")
-
-
-def check_packages(*names: str) -> None:
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise NotInstalled(f"{name} is not installed: pip install '.[bench]'")
-
-
 OURS = Subject("Stelae", serve_stelae, StelaeClient)
 POSTGRES = Subject("PostgreSQL", serve_postgres, PostgresClient, check_postgres)
 POSTGRES_INSERT = Subject("PostgreSQL, insert only", serve_postgres, PostgresInsertOnlyClient, check_postgres)
 POSTGRES_READ = Subject("PostgreSQL, read first", serve_postgres, PostgresReadFirstClient, check_postgres)
-REDIS = Subject("Redis", redis, RedisClient, check_redis)
+REDIS = Subject("Redis", redis, RedisClient, partial(check_redis, "hiredis"))
 REDIS_PYTHON = Subject("Redis, without hiredis", redis, RedisPythonClient, check_redis)
 PEERS = {POSTGRES: ">= 5", POSTGRES_INSERT: "", POSTGRES_READ: "", REDIS: ">= 1", REDIS_PYTHON: ""}
 
@@ -424,7 +407,7 @@ def measure_batches(folder: Path, count: int, pieces: int) -> list[Ratio]:
             try:
                 subject.check()
             except NotInstalled as error:
-                print(f"left out: {subject.name}. {error}")
+                left_out(subject.name, str(error))
             else:
                 races[subject] = Race(subject, folder, words, stack)
         in_turn(pieces, {subject.name: partial(race.send, iter(batches)) for subject, race in races.items()})
@@ -445,7 +428,7 @@ def measure_batches(folder: Path, count: int, pieces: int) -> list[Ratio]:
 def measure_singles(folder: Path, seconds: int, rounds: int) -> list[Ratio]:
     """New words, one a request, against durable appends in a row."""
     if shutil.which("wrk") is None:
-        print("left out: single words. wrk is not installed: sudo apt-get install -y --no-install-recommends wrk")
+        left_out("single words", WRK_MISSING)
         return []
     # More than can be sent, so that all are new.
     words = iter(make_words(60_000 * seconds * (rounds + 1), seed=2))

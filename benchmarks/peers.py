@@ -3,13 +3,14 @@
     with disk_folder() as folder, postgres(folder / "postgres") as server:
         server.port
 
-They run as they are meant to when no acknowledged write may be lost, and otherwise as fast as they can: no background
-saves, no checkpoint within a run. The system's own services are left alone. What is not installed raises NotInstalled,
-which says what installs it.
+They run as they are meant to when no acknowledged write may be lost (unless other settings are given), and otherwise
+as fast as they can: no background saves, no checkpoint within a run. The system's own services are left alone. What is
+not installed raises NotInstalled, which says what installs it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import processes
 from benchmarks.servers import Running
 
 START_TIMEOUT_S = 120
@@ -52,6 +54,23 @@ class NotInstalled(Exception):
     """A peer is not on this machine; the message says what installs it."""
 
 
+def check_packages(*names: str) -> None:
+    """NotInstalled when a Python package is missing."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise NotInstalled(f"{name} is not installed: pip install '.[bench]'")
+
+
+def check_postgres() -> None:
+    postgres_programs()
+    check_packages("psycopg")
+
+
+def check_redis(*more: str) -> None:
+    redis_program()
+    check_packages("redis", *more)
+
+
 class Peer(Running):
     """A database server that listens."""
 
@@ -64,15 +83,7 @@ class Peer(Running):
 
     def cpu_s(self) -> float:
         """Processor time of the server and all its processes so far."""
-        ticks, pids = 0, [self.process.pid]
-        for pid in pids:
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-            except FileNotFoundError:  # It ended; its parent's figures have it.
-                continue
-            ticks += sum(map(int, fields[11:15]))
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return processes.cpu_s(self.process.pid)
 
 
 class Postgres(Peer):
@@ -94,8 +105,10 @@ def disk_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[Peer]:
-    """PostgreSQL with its data in `folder`, which is made if it is not there, for the user POSTGRES_USER."""
+def postgres(folder: Path, **other: str) -> Iterator[Peer]:
+    """PostgreSQL with its data in `folder`, which is made if it is not there, for the user POSTGRES_USER. `other`
+    settings come on top of POSTGRES_SETTINGS.
+    """
     programs = postgres_programs()
     user = _postgres_account()
     if not folder.exists():
@@ -108,7 +121,9 @@ def postgres(folder: Path) -> Iterator[Peer]:
             user,
         )  # fmt: skip
     port = _free_port()
-    settings = [argument for name, value in POSTGRES_SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+    settings = [
+        argument for name, value in {**POSTGRES_SETTINGS, **other}.items() for argument in ("-c", f"{name}={value}")
+    ]
     command = [programs / "postgres", "-D", folder, "-p", port, *settings]
     ready: list[str | Path] = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
 
@@ -120,12 +135,14 @@ def postgres(folder: Path) -> Iterator[Peer]:
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[Peer]:
-    """Redis with its data in `folder`, which is made if it is not there."""
+def redis(folder: Path, **other: str) -> Iterator[Peer]:
+    """Redis with its data in `folder`, which is made if it is not there. `other` settings come on top of
+    REDIS_SETTINGS.
+    """
     program = redis_program()
     folder.mkdir(exist_ok=True)
     port = _free_port()
-    settings = [argument for name, value in REDIS_SETTINGS.items() for argument in (f"--{name}", value)]
+    settings = [argument for name, value in {**REDIS_SETTINGS, **other}.items() for argument in (f"--{name}", value)]
 
     def is_ready() -> bool:
         try:
