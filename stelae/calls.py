@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
@@ -226,7 +227,7 @@ class Calls:
             return [_table_info(body, answer) for body in answer.body["tables"]]
 
     def describe(self, table: str) -> Steps[TableInfo]:
-        name = str(TableName.parse(table))
+        name = table_name(table)
         answer = yield from self._get(wire.table_path(name))
         with _reading(answer):
             info = _table_info(answer.body, answer)
@@ -239,7 +240,7 @@ class Calls:
     def lookup(
         self, table: str, key: Key, *, columns: Sequence[str] | None = None, snapshot: int | None = None
     ) -> Steps[Row | None]:
-        name = str(TableName.parse(table))
+        name = table_name(table)
         view = self._views.get(name) or (yield from self._view(name))
         path = lookup_url(name, view.key_to_json(key), _column_list(columns))
         if path is None:
@@ -263,7 +264,7 @@ class Calls:
         snapshot: int | None = None,
         found: str | None = None,
     ) -> Steps[Any]:
-        name = str(TableName.parse(table))
+        name = table_name(table)
         frame = frame_of(keys)
         if frame is not None:
             names = _column_list(columns)
@@ -285,7 +286,7 @@ class Calls:
         page_token: str | None = None,
         snapshot: int | None = None,
     ) -> Steps[Page]:
-        name = str(TableName.parse(table))
+        name = table_name(table)
         if not isinstance(prefix, Mapping):
             raise InvalidRequest(f"a prefix maps columns to values, this one is {prefix!r}", place="prefix")
         view = yield from self._view(name)
@@ -313,7 +314,7 @@ class Calls:
         limit: int = DEFAULT_PAGE_SIZE,
         prefix_index: str = "prefix",
     ) -> Steps[Any]:
-        name = str(TableName.parse(table))
+        name = table_name(table)
         frame = frame_of(prefixes)
         if frame is not None:
             names = _column_list(columns)
@@ -339,7 +340,7 @@ class Calls:
         found: str | None = None,
         inserted: str | None = None,
     ) -> Steps[Any]:
-        name = str(TableName.parse(table))
+        name = table_name(table)
         frame = frame_of(keys)
         if frame is not None:
             rows = yield from self._insert_frame(name, frame, _column_list(columns), found, inserted)
@@ -766,6 +767,12 @@ class _ArrowRows:
     found: pa.Array
     inserted: pa.Array | None
     snapshot: int
+
+
+@lru_cache(1024)
+def table_name(table: str) -> str:
+    """The whole name of a table."""
+    return str(TableName.parse(table))
 
 
 def lookup_url(table: str, key: Mapping[str, Any], columns: Sequence[str] | None) -> str | None:

@@ -24,10 +24,12 @@ WAIT_S = 30.0
 
 
 @contextmanager
-def listening(options: ServerOptions, warehouse: Warehouse) -> Iterator[str]:
+def listening(options: ServerOptions, warehouse: Warehouse, port: int = 0) -> Iterator[str]:
     """The server in a thread; gives its URL when it is ready. Builds find it there, unless an option says where."""
-    with socket.socket() as socket_:
-        socket_.bind(("127.0.0.1", 0))
+    # Of TCP by name: asyncio sends small packets at once on such sockets only.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as socket_:
+        socket_.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        socket_.bind(("127.0.0.1", port))
         url = f"http://127.0.0.1:{socket_.getsockname()[1]}"
         app = create_app(replace(options, advertise_url=options.advertise_url or url), warehouse)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", interface="asgi3"))

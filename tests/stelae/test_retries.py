@@ -1,0 +1,148 @@
+"""Goal: a request is repeated where that may help, as often as it was said, and never in a storm.
+
+Method: the attempts of a request are driven by hand, with a clock that stands still: no server, no waiting.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from time import time
+from typing import Any
+
+import pytest
+
+from stelae.http1 import Response
+from stelae.retries import BUDGET_MOST, MAX_BACKOFF_S, Pause, RetryBudget, Send, attempts, pause_s
+from stelae.stats import Counters
+from stelae.transport import Broken, Failure, Insecure, Late, LateToConnect, NotReached, PastDeadline, Request
+
+OK = Response(200, "OK", {}, b"")
+BUSY = Response(503, "Busy", {}, b"")
+ASK = Request("GET", "/")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def drive(
+    *outcomes: Response | Failure, retries: int = 2, budget: RetryBudget | None = None, in_time: bool = True
+) -> tuple[list[Any], Response | Failure, Counters]:
+    """The actions of a request that has these outcomes, and what it gives in the end."""
+    counters = Counters()
+    steps = attempts(ASK, retries, budget or RetryBudget(Clock()), counters)
+    left, actions = list(outcomes), []
+    try:
+        action = next(steps)
+        while True:
+            actions.append(action)
+            if isinstance(action, Pause):
+                action = steps.send(in_time)
+                continue
+            outcome = left.pop(0)
+            action = steps.throw(outcome) if isinstance(outcome, Failure) else steps.send(outcome)
+    except StopIteration as done:
+        return actions, done.value, counters
+    except Failure as failure:
+        return actions, failure, counters
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "sent"),
+    [
+        ([OK], 1),
+        ([Response(404, "", {}, b"")], 1),
+        ([Response(500, "", {}, b"")], 1),
+        ([BUSY, OK], 2),
+        ([BUSY, BUSY, BUSY], 3),
+        ([Broken("x"), NotReached("x"), OK], 3),
+        ([Broken("x"), BUSY, Broken("y")], 3),
+        ([LateToConnect(), OK], 2),
+        ([Late()], 1),
+        ([Insecure("x")], 1),
+        ([PastDeadline()], 1),
+        ([Broken("x", stale=True), OK], 2),
+    ],
+)
+def test_what_is_repeated(outcomes: list[Response | Failure], sent: int) -> None:
+    actions, result, counters = drive(*outcomes)
+    assert result is outcomes[-1]
+    assert sum(isinstance(action, Send) for action in actions) == sent == counters.requests
+    stale = sum(isinstance(outcome, Failure) and outcome.stale for outcome in outcomes)
+    assert counters.retries == sent - 1 - stale
+
+
+def test_a_request_that_never_got_there_is_sent_again_without_retries() -> None:
+    actions, result, _ = drive(Broken("gone", stale=True), OK, retries=0)
+    assert [action.fresh for action in actions] == [False, True]
+    assert result is OK
+    _, result, _ = drive(Broken("gone", stale=True), Broken("gone", stale=True), retries=0)
+    assert isinstance(result, Broken)
+
+
+def test_after_a_failure_a_new_connection_is_used_after_an_answer_not() -> None:
+    actions, _, _ = drive(Broken("x"), BUSY, OK)
+    assert [action.fresh for action in actions if isinstance(action, Send)] == [False, True, False]
+
+
+def test_the_first_repetition_comes_at_once_later_ones_wait() -> None:
+    actions, _, _ = drive(BUSY, BUSY, BUSY, OK, retries=3)
+    assert [type(action) for action in actions] == [Send, Send, Pause, Send, Pause, Send]
+    first, second = (action.seconds for action in actions if isinstance(action, Pause))
+    assert 0.2 <= first <= 0.3
+    assert 0.4 <= second <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("said", "least", "most"),
+    [
+        ("1", 1, 1),
+        (" 3 ", 3, 3),
+        ("3600", MAX_BACKOFF_S, MAX_BACKOFF_S),
+        (formatdate(time() + 100, usegmt=True), MAX_BACKOFF_S, MAX_BACKOFF_S),
+        (formatdate(time() - 100, usegmt=True), 0, 0),
+        ("soon", 0, 0),
+        ("-1", 0, 0),
+    ],
+)
+def test_retry_after(said: str, least: float, most: float) -> None:
+    assert least <= pause_s(1, said) <= most
+
+
+def test_without_time_to_wait_the_last_answer_counts() -> None:
+    later = Response(503, "Busy", {"retry-after": "1"}, b"")
+    actions, result, counters = drive(later, OK, in_time=False)
+    assert result is later
+    assert len(actions) == 2
+    assert counters.retries == 0
+
+
+def test_repetitions_are_bounded_over_all_requests() -> None:
+    """A server that fails for long gets a tenth more requests, not three times as many."""
+    clock = Clock()
+    budget = RetryBudget(clock)
+    sent = withheld = 0
+    for _ in range(1000):
+        _, result, counters = drive(BUSY, BUSY, BUSY, budget=budget)
+        assert result is BUSY
+        sent += counters.requests
+        withheld += counters.withheld
+    assert 1000 + 100 <= sent <= 1000 + BUDGET_MOST + 100 + 1
+    assert withheld > 800
+
+
+def test_the_budget_comes_back_with_time_and_with_requests() -> None:
+    clock = Clock()
+    budget = RetryBudget(clock)
+    while budget.take():
+        pass
+    clock.now += 3.5
+    assert [budget.take() for _ in range(4)] == [True, True, True, False]
+    for _ in range(10):
+        budget.add_request()
+    assert budget.take()
+    clock.now += 1e6
+    assert sum(budget.take() for _ in range(100)) == BUDGET_MOST
