@@ -39,7 +39,7 @@ from service.descriptions import Readiness, TableDescription, TableList, describ
 from service.endpoints import Lookup, PrefixLookup
 from service.hash_indexes import HashIndexes
 from service.inserts import InsertIfNotExists
-from service.metrics import Metrics, ServerCounts
+from service.metrics import Metrics, ServerCounts, TableCounts
 from service.openapi import openapi_page
 from service.options import ServerOptions
 from service.point_lookups import PointLookups
@@ -139,7 +139,9 @@ class TabletServer:
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
-        indexes = HashIndexes(self.tables, folder.path, self.options.hash_index_bytes, self._index_made)
+        indexes = HashIndexes(
+            self.tables, folder.path, self.options.hash_index_bytes, self._index_made, self._counts_of_all
+        )
         tasks = [asyncio.create_task(work) for work in (watcher.run(), self._await_start(watcher), indexes.run())]
         if self.workers is not None:
             self.workers.start()
@@ -163,6 +165,9 @@ class TabletServer:
     def _index_made(self, table: ServedTable, *_: object) -> None:
         if self.workers is not None:
             self.workers.publish(table)
+
+    def _counts_of_all(self, table: ServedTable) -> TableCounts:
+        return table.counts if self.workers is None else self.workers.counts_of(table)
 
     @property
     def unready(self) -> list[str]:

@@ -20,6 +20,7 @@ from service.forwarding import RowsElsewhere
 from service.metrics import WorkerCounts
 from service.options import ServerOptions
 from service.tables import OpenSnapshot, ServedTable, Serving
+from stelae.hash_index import HashIndex
 from stelae.manifest import Snapshot
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.schema import TableSchema
@@ -47,6 +48,7 @@ class PartitionFolders:
     values: tuple[object, ...]
     bucket_count: int
     tablets: Sequence[Path | None]
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class TableState:
     """Those above which there may be rows that only the leader has."""
     new: Mapping[SnapshotName, OpenFolders]
     """Those that the follower was not told of before."""
+    indexes: Mapping[SnapshotName, Sequence[Path | None]]
+    """Folders of the hash indexes that are made, of all that are open, partition by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +123,17 @@ def folders_of(reader: SnapshotReader) -> OpenFolders:
                 partition.values,
                 partition.bucket_count,
                 [None if tablet is None else tablet.directory for tablet in partition.tablets],
+                partition.rows,
             )
             for partition in reader.partitions.values()
         ],
     )
+
+
+def indexes_of(reader: SnapshotReader) -> list[Path | None]:
+    """Folders of a reader's hash indexes, partition by partition."""
+    made = [partition.index.made for partition in reader.partitions.values()]
+    return [None if index is None else index.directory for index in made]
 
 
 class OpenTablets:
@@ -131,6 +142,7 @@ class OpenTablets:
     def __init__(self, cache: BlockCache) -> None:
         self._cache = cache
         self._tablets: WeakValueDictionary[Path, Tablet] = WeakValueDictionary()
+        self._indexes: WeakValueDictionary[Path, HashIndex] = WeakValueDictionary()
 
     def read(self, folders: OpenFolders) -> SnapshotReader:
         """Open a snapshot: a millisecond a bucket. In a thread."""
@@ -143,10 +155,20 @@ class OpenTablets:
                     partition.values,
                     partition.bucket_count,
                     tuple(None if folder is None else self._tablet(folder) for folder in partition.tablets),
+                    partition.rows,
                 )
                 for partition in folders.partitions
             ],
         )
+
+    def index(self, reader: SnapshotReader, folders: Sequence[Path | None]) -> None:
+        """Have a reader use these hash indexes. In a thread."""
+        for partition, folder in zip(reader.partitions.values(), folders, strict=True):
+            if folder is not None and partition.index.made is None:
+                index = self._indexes.get(folder)
+                if index is None:
+                    index = self._indexes[folder] = HashIndex(folder, owns_folder=False)
+                partition.index.made = index
 
     def _tablet(self, folder: Path) -> Tablet:
         tablet = self._tablets.get(folder)
@@ -169,6 +191,8 @@ class FollowedTable:
         """Open what is new. In a thread; nothing is answered from it yet."""
         for name, folders in state.new.items():
             self._readers[name] = self._tablets.read(folders)
+        for name, indexes in state.indexes.items():
+            self._tablets.index(self._readers[name], indexes)
 
     def follow(self, state: TableState) -> list[object]:
         """Serve what the state says. Gives what is not needed any more, for the caller to drop."""

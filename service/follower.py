@@ -88,7 +88,7 @@ class Follower:
             served = ServedTable(TableName.parse(state.table))
             served.open_pinned = _ask_the_leader
             table = self.tables[state.table] = FollowedTable(served, self._tablets)
-        if state.new:
+        if state.new or state.indexes:
             await asyncio.get_running_loop().run_in_executor(self._opening, table.open, state)
         gone = table.follow(state)
         if table.served.serving is not None and lookup_path(state.table) not in self._hot:

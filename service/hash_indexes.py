@@ -44,12 +44,16 @@ class HashIndexes:
         folder: Path,
         most_bytes: int,
         on_made: Callable[[ServedTable, SnapshotReader, PartitionTablets], None] = lambda *_: None,
+        counts: Callable[[ServedTable], TableCounts] = lambda table: table.counts,
     ) -> None:
-        """`most_bytes`: what all indexes may take that are open at a time. `on_made` hears of each new one."""
+        """`most_bytes`: what all indexes may take that are open at a time. `on_made` hears of each new one. `counts`
+        says what a table was asked for.
+        """
         self._tables = tables
         self._folder = folder
         self._most_bytes = most_bytes
         self._on_made = on_made
+        self._counts = counts
         self._open: weakref.WeakSet[HashIndex] = weakref.WeakSet()
         self._given_up: weakref.WeakSet[object] = weakref.WeakSet()
         """Places of indexes that can't be made, or that there is no room for."""
@@ -74,7 +78,7 @@ class HashIndexes:
     async def look(self, table: ServedTable) -> None:
         """Make the indexes that a table should have and has not."""
         serving = table.serving
-        if serving is None or not self._most_bytes or not is_asked(table.counts, serving.reader):
+        if serving is None or not self._most_bytes or not is_asked(self._counts(table), serving.reader):
             return
         reader = serving.reader
         for partition in reader.partitions.values():

@@ -29,9 +29,20 @@ from pathlib import Path
 from service.asgi import App
 from service.channel import Channel
 from service.connections import PassedOn
-from service.followed import Ask, Begin, Drain, OpenFolders, Report, SnapshotName, TableState, folders_of, name_of
+from service.followed import (
+    Ask,
+    Begin,
+    Drain,
+    OpenFolders,
+    Report,
+    SnapshotName,
+    TableState,
+    folders_of,
+    indexes_of,
+    name_of,
+)
 from service.forwarding import Forwarded, answer_forwarded
-from service.metrics import WorkerCounts
+from service.metrics import TableCounts, WorkerCounts
 from service.options import ServerOptions
 from service.tables import ServedTable
 from stelae.reader import SnapshotReader
@@ -261,6 +272,15 @@ class Workers:
 
     # What is counted
 
+    def counts_of(self, table: ServedTable) -> TableCounts:
+        """What all processes have counted of a table, as far as known."""
+        total = TableCounts()
+        total.add(table.counts)
+        for counts in (*self._gone.values(), *(follower.counts for follower in self._followers.values())):
+            if counts is not None and table.name in counts.tables:
+                total.add(counts.tables[table.name])
+        return total
+
     async def counts(self) -> dict[int, WorkerCounts]:
         """What the followers have counted, and those before them, by number."""
         asked = [(follower, follower.ask()) for follower in self.places()]
@@ -367,7 +387,8 @@ class Follower:
         self._last_sent += 1
         self.last_state = self._last_sent
         self._waiting[self._last_sent] = asyncio.get_running_loop().create_future()
-        self.control.send(TableState(self._last_sent, table, current, list(readers), forwarding, new))
+        indexes = {name: folders for name, reader in readers.items() if any(folders := indexes_of(reader))}
+        self.control.send(TableState(self._last_sent, table, current, list(readers), forwarding, new, indexes))
         return self._last_sent
 
     def ask(self) -> int:

@@ -455,6 +455,30 @@ def test_a_large_batch_is_forwarded_whole(users: Table, path: Path) -> None:
         assert {ask(each, "POST", INSERT, {"keys": ["x" * 2_000_000]})[0] for each in connections.all} == {413}
 
 
+def test_hash_indexes_are_used_by_all(users: Table, path: Path) -> None:
+    """What the leader makes, because batches ask for it at any process, answers the same as before everywhere."""
+    with run(path, "--workers", "2") as server:
+        connections = Connections(server, 4)
+        keys = [*range(ROWS + 50)] * 10
+        before = {ask(each, "POST", LOOKUP, {"keys": keys})[2] for each in connections.all}
+        follower_of = connections.all[1]
+        files = [Path(f"/proc/{process}/maps") for process in followers(server)]
+
+        def is_mapped() -> bool:
+            assert ask(follower_of, "POST", LOOKUP, {"keys": keys})[0] == 200
+            return all("/index-" in file.read_text() for file in files)
+
+        eventually(is_mapped)
+        after = {ask(each, "POST", LOOKUP, {"keys": keys})[2] for each in connections.all}
+        assert after == before
+        assert len(after) == 1
+        ask(connections.any(), "POST", INSERT, {"keys": [ROWS + 1]})
+        for each in connections.all:
+            rows = orjson.loads(ask(each, "POST", LOOKUP, {"keys": keys})[2])["rows"]
+            assert rows[ROWS + 1]["user_id"] == ROWS + 1
+            assert rows[ROWS + 2] is None
+
+
 def _connections_of(server: Process, count: int) -> float:
     """How many of new connections worker 1 gets."""
     fresh = Connections(server, count)
