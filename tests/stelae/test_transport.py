@@ -223,7 +223,8 @@ def test_a_port_without_tls_is_not_secure() -> None:
             connection, _ = listening.accept()
             connection.recv(65536)
             connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-            connection.recv(65536)
+            with contextlib.suppress(OSError):
+                connection.recv(65536)
             connection.close()
 
         threading.Thread(target=serve, daemon=True).start()
