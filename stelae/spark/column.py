@@ -1,0 +1,77 @@
+"""A lookup as a column: `lookup` for withColumn and select, `register` for SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stelae.errors import InvalidRequest
+from stelae.spark.plan import described, plan_lookup, single, spark_function
+from stelae.spark.worker import Servers
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import SparkSession
+
+OPTIONS = (
+    "snapshot", "batch_size", "max_in_flight", "cache_bytes", "timeout_s", "deadline_s", "headers", "stats",
+)  # fmt: skip
+"""Options that `lookup` and `register` share with `lookup_join`. A key column of such a name needs `lookup_join`."""
+
+
+def lookup(table: str, columns: str | Sequence[str], *, url: str | Sequence[str], **keys: Any) -> SparkColumn:
+    """A column of the row that has this key: null where there is none. Of a list of columns a struct.
+
+        orders.withColumn("city", lookup("shop.users", "city", url=URL, user_id=col("buyer")))
+
+    Every primary-key column is given as an argument of its name, a Spark column or the name of one. The options of
+    `lookup_join` are taken too: snapshot, batch_size, max_in_flight, cache_bytes, timeout_s, deadline_s, headers,
+    stats. The types of the keys are checked when the job runs, for a column does not know its frame.
+    """
+    from pyspark.sql import functions as f
+
+    options = {name: keys.pop(name) for name in OPTIONS if name in keys}
+    if not keys:
+        raise InvalidRequest("no key columns", place=table, hint="lookup(table, column, url=..., user_id=col('id'))")
+    function, on = _function(table, columns, url, list(keys), options)
+    arguments = [f.col(keys[name]) if isinstance(keys[name], str) else keys[name] for name in on]
+    column: SparkColumn = function(*arguments)
+    return column
+
+
+def register(
+    spark: SparkSession,
+    name: str,
+    table: str,
+    columns: str | Sequence[str],
+    *,
+    url: str | Sequence[str],
+    **options: Any,
+) -> None:
+    """Make a lookup a SQL function of this session: `SELECT user_city(buyer) FROM orders`.
+
+    Its arguments are the primary-key columns of the table, in their order. The snapshot is that of this moment:
+    register again for a newer one. `options` are those of `lookup`.
+    """
+    unknown = [each for each in options if each not in OPTIONS]
+    if unknown:
+        raise InvalidRequest(
+            f"no option of register: {', '.join(unknown)}",
+            place=name,
+            hint=f"its options are {', '.join(OPTIONS)}; the key columns are the arguments in SQL, in their order",
+        )
+    function, _ = _function(table, columns, url, None, options)
+    spark.udf.register(name, function)
+
+
+def _function(
+    table: str, columns: str | Sequence[str], url: str | Sequence[str], on: list[str] | None, options: dict[str, Any]
+) -> tuple[Any, list[str]]:
+    """The function, and the key columns that it takes."""
+    if on is None:
+        servers = Servers((url,) if isinstance(url, str) else tuple(url), options.get("timeout_s", 30.0), 0)
+        schema = described(servers, table).schema
+        on = list(schema.primary_key) if schema is not None else []
+    names = [columns] if isinstance(columns, str) else list(columns)
+    plan = plan_lookup(table, on, url, names, **options)
+    return spark_function(single(plan) if isinstance(columns, str) else plan), on

@@ -1,0 +1,189 @@
+"""`lookup_join`: the columns of a table beside those of a frame, looked up at a tablet server.
+
+    frame ──key columns, in Arrow batches──► Python workers ──► tablet server
+      │                                           │
+      └── all other columns stay in the JVM ──────┴──► frame with the table's columns
+
+No shuffle, no sort, and nothing of the frame but its keys leaves the JVM: an Arrow UDF on the key columns gives a
+struct of the table's, which is then taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from stelae import types as t
+from stelae.errors import InvalidRequest
+from stelae.spark.columns import key_argument
+from stelae.spark.plan import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_CACHE_BYTES,
+    DEFAULT_DEADLINE_S,
+    DEFAULT_IN_FLIGHT,
+    DEFAULT_TIMEOUT_S,
+    plan_lookup,
+    spark_function,
+)
+from stelae.spark.stats import LookupStats
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from stelae.schema import Column
+
+ROW = "__stelae_row"
+
+
+def lookup_join(
+    df: DataFrame,
+    table: str,
+    on: str | Sequence[str] | Mapping[str, str | SparkColumn],
+    url: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: Literal["left", "inner"] = "left",
+    prefix: bool = False,
+    insert_if_not_exists: bool = False,
+    *,
+    rename: Mapping[str, str] | None = None,
+    snapshot: int | None = None,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    max_in_flight: int = DEFAULT_IN_FLIGHT,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    deadline_s: float = DEFAULT_DEADLINE_S,
+    headers: Mapping[str, str] | None = None,
+    stats: LookupStats | None = None,
+) -> DataFrame:
+    """The frame with columns of a table behind its own: those of the row that has the same key.
+
+        lookup_join(orders, "shop.users", on={"user_id": "buyer"}, url="http://tablets:8000", columns=["city"])
+
+    `on`: the primary-key columns, by one name, a list of names, or as a mapping {key column: column of the frame}; with
+    `prefix` the first of them, and every row of the table that starts so gives a row. `how`: "left" keeps rows without
+    a match, with nulls, "inner" drops them. A null matches nothing, except in a nullable key column, where it is a
+    value like others. `columns`: those of the table to add, by default all that are not in `on`. `rename` gives them
+    other names where the frame has the same.
+
+    `url`: a tablet server, or several that serve the same warehouse. All rows come from one snapshot, the server's
+    newest when this function is called, or `snapshot`. With `insert_if_not_exists` keys that are not there are
+    inserted, with ids where the table mints them; then rows are the newest, and each key is there.
+
+    Each Python worker asks for a key once, in requests of `batch_size` keys with at most `max_in_flight` under way, and
+    remembers up to `cache_bytes` of answers (0: none beyond a request); full, it starts again. `timeout_s` bounds the
+    wait for one answer. While the server is away a request is repeated, for `deadline_s`. `headers` go with every
+    request. `stats` counts.
+
+    Nothing is asked for before an action runs, but the table's definition. Errors are those of `stelae.errors`.
+    """
+    _check_frame(df)
+    if how not in ("left", "inner"):
+        raise InvalidRequest(f"how is 'left' or 'inner', not {how!r}", place="how")
+    given = _pairs(on)
+    arguments = {name: _column_of(df, value) for name, value in given.items()}
+    lookup = plan_lookup(
+        table,
+        list(given),
+        url,
+        columns,
+        prefix=prefix,
+        insert=insert_if_not_exists,
+        snapshot=snapshot,
+        batch_size=batch_size,
+        max_in_flight=max_in_flight,
+        cache_bytes=cache_bytes,
+        timeout_s=timeout_s,
+        deadline_s=deadline_s,
+        headers=headers,
+        stats=stats,
+    )
+    names = _new_names(df, lookup.columns, rename or {})
+    types = [field.dataType for field in df.select(*arguments.values()).schema.fields]
+    keys = [
+        key_argument(column, arguments[column.name], spark_type, _shown(given[column.name]))
+        for column, spark_type in zip(lookup.on, types, strict=True)
+    ]
+    return _joined(df, spark_function(lookup)(*keys), lookup.columns, names, how, prefix)
+
+
+def _joined(
+    df: DataFrame, looked_up: SparkColumn, columns: Sequence[Column], names: Sequence[str], how: str, prefix: bool
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    own = df.select("*", looked_up.alias(ROW))
+    if prefix:
+        own = own.select("*", (f.explode if how == "inner" else f.explode_outer)(ROW).alias(f"{ROW}s")).drop(ROW)
+        own = own.withColumnRenamed(f"{ROW}s", ROW)
+    elif how == "inner":
+        own = own.where(f.col(ROW).isNotNull())
+    added = [
+        f.col(ROW).getField(column.name).cast(column.type.spark()).alias(name)
+        for column, name in zip(columns, names, strict=True)
+    ]
+    return own.select("*", *added).drop(ROW)
+
+
+def _check_frame(df: Any) -> None:
+    if not hasattr(df, "isStreaming"):
+        kind = f"{type(df).__module__.split('.')[0]}.{type(df).__name__}"
+        raise InvalidRequest(f"{kind} is no frame of Spark", place="df", hint="spark.createDataFrame(frame)")
+
+
+def _pairs(on: Any) -> dict[str, Any]:
+    """Key columns of the table, and what they are compared with."""
+    if isinstance(on, str):
+        return {on: on}
+    if isinstance(on, Mapping):
+        pairs = dict(on)
+    elif isinstance(on, Sequence) and all(isinstance(name, str) for name in on):
+        pairs = {name: name for name in on}
+        if len(pairs) != len(on):
+            raise InvalidRequest(f"on names a column twice: {', '.join(on)}", place="on")
+    else:
+        raise InvalidRequest(f"on is {on!r}", place="on", hint="a name, names, or {key column: column of the frame}")
+    if not pairs:
+        raise InvalidRequest("on is empty", place="on", hint="a name, names, or {key column: column of the frame}")
+    return pairs
+
+
+def _column_of(df: DataFrame, value: Any) -> SparkColumn:
+    from pyspark.sql import functions as f
+
+    if not isinstance(value, str):
+        column: SparkColumn = value
+        return column
+    if value not in df.columns:
+        raise InvalidRequest(
+            f"the frame has no column {value}",
+            place="on",
+            hint=f"it has {', '.join(df.columns)}; under another name: on={{key column: column of the frame}}",
+        )
+    return f.col(t.quote_name(value))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else str(value).removeprefix("Column<'").removesuffix("'>")
+
+
+def _new_names(df: DataFrame, columns: Sequence[Column], rename: Mapping[str, str]) -> list[str]:
+    """What the table's columns are called in the result."""
+    known = [column.name for column in columns]
+    unknown = [name for name in rename if name not in known]
+    if unknown:
+        raise InvalidRequest(
+            f"rename is about {', '.join(unknown)}, which is not looked up", place="rename", hint=", ".join(known)
+        )
+    names = [rename.get(name, name) for name in known]
+    # Spark takes names for the same that differ in case alone.
+    taken = {name.lower() for name in df.columns}
+    for index, name in enumerate(names):
+        if name.lower() in taken:
+            raise InvalidRequest(
+                f"the result would have two columns {name}",
+                place="columns",
+                hint=f"rename={{{known[index]!r}: 'another_name'}}, or leave it out of columns",
+            )
+        taken.add(name.lower())
+    return names

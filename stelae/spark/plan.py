@@ -1,0 +1,139 @@
+"""What a lookup is about, decided on the driver: the table as a server has it, the snapshot, the columns.
+
+The server is asked once, when the frame is made. So mistakes show there, and all tasks of all actions on the frame ask
+for the same snapshot.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from stelae.errors import InvalidRequest, NotFound, Unavailable
+from stelae.names import TableName
+from stelae.spark.columns import key_columns, selected_columns, struct_ddl
+from stelae.spark.errors import show_ours
+from stelae.spark.stats import LookupStats
+from stelae.spark.worker import Lookup, Servers, check_batching
+
+if TYPE_CHECKING:
+    from stelae.client import TableInfo
+
+MIB = 1 << 20
+
+DEFAULT_BATCH_SIZE = 10_000
+DEFAULT_IN_FLIGHT = 3
+DEFAULT_CACHE_BYTES = 256 * MIB
+DEFAULT_DEADLINE_S = 120.0
+DEFAULT_TIMEOUT_S = 30.0
+
+
+def plan_lookup(
+    table: str,
+    on: Sequence[str],
+    url: str | Sequence[str],
+    columns: Sequence[str] | None,
+    *,
+    prefix: bool = False,
+    insert: bool = False,
+    snapshot: int | None = None,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    max_in_flight: int = DEFAULT_IN_FLIGHT,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    deadline_s: float = DEFAULT_DEADLINE_S,
+    headers: Mapping[str, str] | None = None,
+    stats: LookupStats | None = None,
+) -> Lookup:
+    """The lookup, ready to travel. The options are those of `lookup_join`."""
+    show_ours()
+    check_batching(batch_size, max_in_flight, cache_bytes)
+    if insert and prefix:
+        raise InvalidRequest("insert_if_not_exists takes whole keys, not prefixes", place="prefix")
+    if insert and snapshot is not None:
+        raise InvalidRequest("inserts are answered from the newest rows, not from a snapshot", place="snapshot")
+    if stats is not None and not isinstance(stats, LookupStats):
+        raise InvalidRequest(f"stats is a LookupStats, not {stats!r}", place="stats", hint="stats = LookupStats()")
+    name = str(TableName.parse(table))
+    urls = (url,) if isinstance(url, str) else tuple(url)
+    if not urls:
+        raise InvalidRequest("no URL of a tablet server", place="url", hint="such as http://localhost:8000")
+    servers = Servers(urls, timeout_s, deadline_s, tuple(sorted((headers or {}).items())))
+    info = described(servers, name)
+    schema = info.schema
+    if schema is None:
+        raise Unavailable(
+            f"the server can't read the definition of table {name}",
+            place=urls[0],
+            hint=f"it says: {info.details.get('error')}",
+        )
+    keys = key_columns(schema, on, name, prefix=prefix)
+    if not insert and snapshot is None:
+        snapshot = info.snapshot
+        if snapshot is None:
+            raise Unavailable(
+                f"the server has no snapshot of table {name}: it is {info.state}",
+                place=name,
+                hint=str(info.details.get("error") or "build the table first, or wait until the server has loaded it"),
+            )
+    return Lookup(
+        servers=servers,
+        table=name,
+        snapshot=None if insert else snapshot,
+        on=keys,
+        columns=selected_columns(schema, columns, on, name),
+        prefix=prefix,
+        insert=insert,
+        batch_size=batch_size,
+        max_in_flight=max_in_flight,
+        cache_bytes=cache_bytes,
+        job=uuid4().hex,
+        counts=None if stats is None else stats.accumulator(is_remote()),
+    )
+
+
+def described(servers: Servers, table: str) -> TableInfo:
+    """The table, as the first server that can be reached has it."""
+    for number in range(len(servers.urls)):
+        try:
+            return servers.client(number).describe(table)
+        except Unavailable:
+            if number + 1 == len(servers.urls):
+                raise
+    raise NotFound(f"no server has table {table}", place=table)
+
+
+def spark_function(lookup: Lookup) -> Any:
+    """The lookup as a function on Spark columns, in the order of its key columns."""
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    columns = lookup.columns
+    returns = struct_ddl(columns)
+    if lookup.prefix:
+        returns = f"array<{returns}>"
+    elif lookup.single:
+        returns = struct_ddl(columns)[len("struct<") : -1].partition(": ")[2]
+
+    def stelae_lookup(batches: Any) -> Any:
+        return lookup(batches)
+
+    # Were it deterministic, a struct that is both filtered and selected from would be looked up twice.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark would like to find the kind of a function in type hints.
+        function = arrow_udf(stelae_lookup, returnType=returns, functionType=ArrowUDFType.SCALAR_ITER)
+    return function.asNondeterministic()
+
+
+def single(lookup: Lookup) -> Lookup:
+    """The lookup of one column that gives the column itself."""
+    return replace(lookup, single=True)
+
+
+def is_remote() -> bool:
+    """Whether the session is one of Spark Connect."""
+    from pyspark.sql.utils import is_remote as remote
+
+    return bool(remote())
