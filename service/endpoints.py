@@ -233,15 +233,17 @@ class Lookup(Endpoint):
             raise InvalidRequest("keys must be an array", place="keys", hint='such as {"keys": [...]}')
         check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
         shape = shape_of(body, reader.table)
-        counts = self.table.counts
+        missing = 0
         parts: list[bytes] = []
         for start in range(0, len(keys), CHUNK_KEYS):
             if start:
                 await asyncio.sleep(0)
             rows = reader.lookup_many(parse_keys(keys, start, start + CHUNK_KEYS, reader.table), shape)
-            counts.missing += rows.count(None)
-            counts.batch_keys += len(rows)
+            missing += rows.count(None)
             parts.append(dumps(rows))
+        # Not before: a follower may find out late that another process has to answer, which counts, too.
+        self.table.counts.missing += missing
+        self.table.counts.batch_keys += len(keys)
         return joined_rows(parts, opened.tail)
 
     async def arrow_parts(self, opened: OpenSnapshot, parameters: Parameters, body: bytes) -> list[bytes]:

@@ -53,7 +53,9 @@ class PointLookups:
         self._form: _Form | None = None
 
     def answer(self, query: bytes) -> bytes | None:
-        """The whole response; None where the usual way has to answer. Raises what a wrong key raises."""
+        """The whole response; None where the usual way has to answer. Raises what a wrong key raises, and
+        ForwardToOwner where only another process knows.
+        """
         started = now()
         serving = self._table.serving
         if serving is None:
@@ -74,8 +76,6 @@ class PointLookups:
         row = form.find(key)
         found = None if row is None else shape.row(key, row)
         if found is None:
-            if self._table.forwards_misses:
-                return None
             self._counts.missing += 1
             answer = form.missing
         else:

@@ -146,8 +146,6 @@ class ServedTable:
         self.serving: Serving | None = None
         self.writer: TableWriter | None = None
         """Takes online writes; None as long as nobody runs the table."""
-        self.forwards_misses = False
-        """Whether another process may have a key that this one does not have."""
         self.loading = False
         self.newest_id: int | None = None
         """The newest snapshot on storage, as far as known."""

@@ -16,17 +16,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 import pytest
 import uvicorn
 
 from service.app import TabletServer, create_app
+from service.forwarding import RowsElsewhere
 from service.metrics import LOOKUP
 from service.options import ServerOptions
 from service.process import uvicorn_config
 from service.protocol import answering
+from service.tables import ForwardToOwner, OpenSnapshot, Serving
+from stelae.sst import OnlineRows
 from stelae.warehouse import Warehouse
 from tests.tables import commit_rows
 
@@ -360,16 +363,20 @@ def test_both_ways_count_alike(server: Listening) -> None:
 def test_a_process_that_does_not_know_all_rows_leaves_misses_to_the_usual_way(server: Listening) -> None:
     table = server.app.tables["shop.users"]
     connection = server.connect()
-    before = server.at_once
-    table.forwards_misses = True
+    answer = server.app.answers_now[b"GET " + path_of("shop.users")]
+    serving = table.serving
+    assert serving is not None
+    before, missing = server.at_once, table.counts.missing
+    table.serving = Serving(OpenSnapshot(serving.reader.with_online(cast("OnlineRows", RowsElsewhere()))), {})
     try:
         connection.get(path_of("shop.users") + b"?user_id=7")
         assert server.at_once == before + 1
-        # What becomes of it is not looked at here.
-        assert not server.app.answers_now[b"GET " + path_of("shop.users")](b"user_id=999")
+        with pytest.raises(ForwardToOwner):  # what becomes of it is not looked at here
+            answer(b"user_id=999")
+        assert table.counts.missing == missing
     finally:
-        table.forwards_misses = False
-    assert server.app.answers_now[b"GET " + path_of("shop.users")](b"user_id=999")
+        table.serving = serving
+    assert answer(b"user_id=999")
 
 
 def test_answers_come_from_the_snapshot_that_is_current(tmp_path: Path) -> None:
