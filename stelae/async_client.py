@@ -9,6 +9,7 @@ Names, arguments and answers are those of `stelae.client.Client`, and so are the
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -303,7 +304,9 @@ class AsyncClient:
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as exc:
             raise Insecure(str(exc)) from exc
         except aiohttp.ClientConnectorError as exc:
-            raise NotReached(exc.os_error.strerror or str(exc.os_error)) from exc
+            number = exc.os_error.errno
+            # asyncio has texts of its own, with addresses in them; those of getaddrinfo have no number above 0.
+            raise NotReached(os.strerror(number) if number and number > 0 else _said(exc.os_error)) from exc
         except aiohttp.ClientResponseError as exc:
             raise NotHttp(exc.message) from exc
         except (aiohttp.ClientError, OSError) as exc:
@@ -327,6 +330,10 @@ class AsyncClient:
             )
             self._loop = loop
         return self._session
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _require_aiohttp() -> None:
