@@ -24,11 +24,11 @@ check: $(READY) ## linters, types, deployment files
 	$(BIN)/mypy
 	PATH=$(BIN):$$PATH deploy/check
 
-bench: $(READY) ## the benchmarks, quick: a ratio each, measured in one run
-	$(BIN)/python -m benchmarks --quick
+bench: $(READY) ## the benchmarks, quick: ratios to Redis, PostgreSQL and others (ARGS="--only lookup,latency")
+	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 bench-full: $(READY) ## the benchmarks at full size
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
