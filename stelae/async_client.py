@@ -90,6 +90,7 @@ class AsyncClient:
         self._headers = {"Accept-Encoding": "identity", **settings.all_headers()}
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._free = asyncio.Semaphore(settings.connections)
         self._closed = False
 
     @property
@@ -268,16 +269,28 @@ class AsyncClient:
         return results
 
     async def _send(self, request: Request, deadline: float | None) -> Response:
-        """Ask once. aiohttp sees by itself when a connection that lay idle was closed."""
+        """Ask once, when a connection is free."""
+        session, free = self._opened(self._calls.url + request.path)
+        left_s = _left_s(deadline)
+        wait_s = self._settings.timeout_s if left_s is None else min(left_s, self._settings.timeout_s)
+        try:
+            await (asyncio.wait_for(free.acquire(), wait_s) if free.locked() else free.acquire())
+        except TimeoutError as exc:
+            _left_s(deadline)
+            raise NoneFree from exc
+        try:
+            return await self._exchange(session, request, deadline)
+        finally:
+            free.release()
+
+    async def _exchange(self, session: aiohttp.ClientSession, request: Request, deadline: float | None) -> Response:
+        """Ask over a connection. aiohttp sees by itself when one that lay idle was closed."""
         import aiohttp
         from yarl import URL
 
         endpoint = self._calls.endpoint
-        session = self._opened(self._calls.url + request.path)
         timeout_s = self._settings.timeout_s
-        left_s = None if deadline is None else deadline - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            raise PastDeadline
+        left_s = _left_s(deadline)
         scheme = "https" if endpoint.secure else "http"
         url = URL(f"{scheme}://{endpoint.authority}{endpoint.path}{request.path}", encoded=True)
         try:
@@ -287,9 +300,7 @@ class AsyncClient:
                 data=request.body,
                 headers=request.headers,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(
-                    total=left_s, connect=timeout_s, sock_connect=timeout_s, sock_read=timeout_s
-                ),
+                timeout=aiohttp.ClientTimeout(total=left_s, sock_connect=timeout_s, sock_read=timeout_s),
             ) as answer:
                 body = await answer.read()
                 headers = {name.lower(): ", ".join(answer.headers.getall(name)) for name in answer.headers}
@@ -297,10 +308,7 @@ class AsyncClient:
         except TimeoutError as exc:
             if deadline is not None and time.monotonic() >= deadline:
                 raise PastDeadline from exc
-            if isinstance(exc, aiohttp.ConnectionTimeoutError):
-                # aiohttp says the same of a connection that is not made, and of one that does not get free.
-                raise (NoneFree if "pool" in str(exc).lower() else LateToConnect) from exc
-            raise Late from exc
+            raise (LateToConnect if isinstance(exc, aiohttp.ConnectionTimeoutError) else Late) from exc
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as exc:
             raise Insecure(str(exc)) from exc
         except aiohttp.ClientConnectorError as exc:
@@ -312,8 +320,8 @@ class AsyncClient:
         except (aiohttp.ClientError, OSError) as exc:
             raise Broken(str(exc)) from exc
 
-    def _opened(self, url: str) -> aiohttp.ClientSession:
-        """The session of the running loop."""
+    def _opened(self, url: str) -> tuple[aiohttp.ClientSession, asyncio.Semaphore]:
+        """The session of the running loop, and what its tasks wait for."""
         import aiohttp
 
         if self._closed:
@@ -328,8 +336,19 @@ class AsyncClient:
             self._session = aiohttp.ClientSession(
                 connector=connector, headers=self._headers, cookie_jar=aiohttp.DummyCookieJar()
             )
+            self._free = asyncio.Semaphore(self._settings.connections)
             self._loop = loop
-        return self._session
+        return self._session, self._free
+
+
+def _left_s(deadline: float | None) -> float | None:
+    """What is left of the time for the call; PastDeadline when nothing is."""
+    if deadline is None:
+        return None
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise PastDeadline
+    return left_s
 
 
 def _said(error: OSError) -> str:

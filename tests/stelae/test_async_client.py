@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,25 @@ def test_tasks_share_a_client(users: str) -> None:
             assert [row["id"] async for row in client.prefix_scan("shop.users", {}, page_size=70)] == sorted(range(200))
 
     asyncio.run(work())
+
+
+def test_tasks_wait_for_a_free_connection_only_so_long() -> None:
+    async def work(url: str) -> None:
+        async with AsyncClient(url, connections=1, timeout_s=0.3) as client:
+            await client.describe("t.t")
+            client._settings = replace(client._settings, timeout_s=5.0)
+            slow = asyncio.create_task(client.lookup("t.t", 1))
+            await asyncio.sleep(0.1)
+            client._settings = replace(client._settings, timeout_s=0.2)
+            with pytest.raises(Unavailable, match="no connection was free"):
+                await client.lookup("t.t", 2)
+            assert await slow == {"id": 1, "v": "x"}
+
+    slow = found(id=1, v="x")
+    slow.delay_s = 1.0
+    with Script(slow) as script:
+        asyncio.run(work(script.url))
+    assert len(script.asked) == 1
 
 
 def test_a_client_may_go_from_loop_to_loop(users: str) -> None:
