@@ -137,6 +137,7 @@ class FollowerServer(uvicorn.Server):
         self._ends = ends
         self._control = Channel(self._told, _leader_is_gone)
         self._states: asyncio.Queue[TableState] = asyncio.Queue()
+        self._is_frozen = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -176,6 +177,10 @@ class FollowerServer(uvicorn.Server):
                     log.exception("%s can't be served by this worker", state.table)
                 error = str(exc)
             self._control.send(self._app.report(state.number, error))
+            if not self._is_frozen and self._states.empty():
+                self._is_frozen = True
+                gc.collect()
+                gc.freeze()  # as in service/server.py: what is loaded now stays
 
 
 async def _follow_lifespan(receive: Receive, send: Send) -> None:

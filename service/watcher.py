@@ -270,6 +270,8 @@ class Watcher:
         except StelaeError as exc:
             self._load_failed(table, exc)
         except Exception as exc:
+            if self._stop.is_set():
+                return  # the server ends, and the threads that would have cleaned up are gone
             log.exception("%s: loading failed in a way that was not foreseen", table.name)
             self._load_failed(table, StelaeError(f"{type(exc).__name__}: {exc}", place=table.name))
         finally:
