@@ -64,7 +64,7 @@ RULES = (
     ),
     Rule(
         ("aiohttp", "httpx", "requests", "urllib3", "http.client"), "use stelae/client.py (Client)",
-        allowed=("stelae/async_client.py", "builder/demo.py"),
+        allowed=("stelae/async_client.py",),
     ),
     Rule(("typer", "rich", "click"), "only commands print: return values, or call a listener", allowed=COMMAND_LINE),
 )  # fmt: skip

@@ -8,6 +8,7 @@ wrong; a proxy that passes requests on and loses the answers.
 
 from __future__ import annotations
 
+import http.client
 import pickle
 import socket
 import threading
@@ -26,7 +27,6 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 import pytest
-import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -470,7 +470,6 @@ class Losing:
     def __init__(self, to: str, loses: Callable[[int], bool]) -> None:
         """`loses`: whether the answer to the nth insert, from 1, gets lost."""
         self.passed: list[str] = []
-        self._pool = urllib3.PoolManager()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -479,7 +478,11 @@ class Losing:
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 headers = {"Content-Type": self.headers.get("Content-Type", "")} if body else {}
-                answer = proxy._pool.request(self.command, to + self.path, body=body or None, headers=headers)
+                connection = http.client.HTTPConnection(urlsplit(to).netloc)
+                connection.request(self.command, self.path, body or None, headers)
+                answer = connection.getresponse()
+                data = answer.read()
+                connection.close()
                 if self.path.endswith("insert-if-not-exists"):
                     proxy.passed.append(self.path)
                     if loses(len(proxy.passed)):
@@ -490,9 +493,9 @@ class Losing:
                 for name in ("Content-Type", "Stelae-Snapshot"):
                     if name in answer.headers:
                         self.send_header(name, answer.headers[name])
-                self.send_header("Content-Length", str(len(answer.data)))
+                self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(answer.data)
+                self.wfile.write(data)
 
             do_GET = do_POST = handle_any
 
@@ -510,7 +513,6 @@ class Losing:
     def __exit__(self, *_: object) -> None:
         self.server.shutdown()
         self.server.server_close()
-        self._pool.clear()
 
 
 # Keys in JSON
