@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from service.asgi import App
 from service.channel import Channel
@@ -75,6 +76,7 @@ class Workers:
         self._tables = tables
         self._preparing: dict[str, list[SnapshotReader]] = {}
         self._followers: dict[int, Follower] = {}
+        self._names: WeakKeyDictionary[SnapshotReader, SnapshotName] = WeakKeyDictionary()
         self._gone: dict[int, WorkerCounts] = {}
         """What followers that are no more had counted, by the number of the worker."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -245,16 +247,22 @@ class Workers:
         serving, preparing = table.serving, self._preparing.get(table.name)
         if serving is not None:
             for opened in (serving.current, *serving.kept.values()):
-                name = name_of(opened.reader)
+                name = self._name_of(opened.reader)
                 readers[name] = opened.reader
                 if opened.reader.online is not None:
                     forwarding.add(name)
-            current = name_of(serving.reader)
+            current = self._name_of(serving.reader)
         if preparing:
             for reader in preparing:
-                readers.setdefault(name_of(reader), reader)
+                readers.setdefault(self._name_of(reader), reader)
             forwarding = set(readers)
         return follower.tell(table.name, current, readers, frozenset(forwarding))
+
+    def _name_of(self, reader: SnapshotReader) -> SnapshotName:
+        name = self._names.get(reader)
+        if name is None:
+            name = self._names[reader] = name_of(reader)
+        return name
 
     def _take_pins(self, table: ServedTable) -> None:
         serving = table.serving

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from stelae.warehouse import Table, Warehouse
-from stelae.wire import JSON
+from stelae.wire import ARROW, JSON
 from tests.service.serving import LOOKUP, USERS
 from tests.service.test_process import Process, run
 from tests.tables import commit_rows
@@ -453,6 +454,26 @@ def test_a_large_batch_is_forwarded_whole(users: Table, path: Path) -> None:
         assert len(orjson.loads(answers[0][2])["rows"]) == len(keys)
         assert metric(server, "stelae_keys_total", result="found") == 4 * len(keys)
         assert {ask(each, "POST", INSERT, {"keys": ["x" * 2_000_000]})[0] for each in connections.all} == {413}
+
+
+def test_arrow_through_any_process(users: Table, path: Path) -> None:
+    """With rows that only one of them has, in both forms."""
+    with run(path, "--workers", "2") as server:
+        connections = Connections(server, 4)
+        ask(connections.any(), "POST", INSERT, {"keys": [10_000]})
+        keys = pa.table({"user_id": pa.array([3, 10_000, 20_000], pa.int64())})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, keys.schema) as writer:
+            writer.write_table(keys)
+        for form in ("typed", "encoded"):
+            bodies = []
+            for each in connections.all:
+                each.request("POST", f"{LOOKUP}?rows={form}", sink.getvalue().to_pybytes(), {"Content-Type": ARROW})
+                response = each.getresponse()
+                bodies.append(response.read())
+                assert response.status == 200, bodies
+            assert len(set(bodies)) == 1
+            assert pa.ipc.open_stream(bodies[0]).read_all()["row"].is_valid().to_pylist() == [True, True, False]
 
 
 def test_hash_indexes_are_used_by_all(users: Table, path: Path) -> None:
