@@ -8,8 +8,10 @@ calls themselves, driven by hand against a server of a few lines.
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import random
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -364,6 +366,29 @@ def test_a_client_travels(served: Served) -> None:
             assert other._settings == client._settings
             assert other.stats.requests == 0
             assert other.lookup_many("shop.users", range(7)) == client.lookup_many("shop.users", range(7))
+
+
+def test_a_client_with_trust_of_its_own_does_not_travel() -> None:
+    with pytest.raises(InvalidRequest, match="does not travel"):
+        pickle.dumps(Client("https://a", tls=ssl.create_default_context()))
+
+
+def looked_up(client: Client, give: Any) -> None:
+    give.send(client.lookup_many("shop.users", range(3), columns=["id"]))
+
+
+def test_forked_processes_look_up_with_the_client_of_their_parent(served: Served) -> None:
+    fork = multiprocessing.get_context("fork")
+    with Client(served.url, batch_size=1, parallel=2) as client:
+        expected = client.lookup_many("shop.users", range(3), columns=["id"])
+        for _ in range(3):
+            take, give = fork.Pipe(duplex=False)
+            child = fork.Process(target=looked_up, args=(client, give))
+            child.start()
+            assert take.poll(20)
+            assert take.recv() == expected
+            child.join()
+            assert client.lookup_many("shop.users", range(3), columns=["id"]) == expected
 
 
 # Calls by hand
