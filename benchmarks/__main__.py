@@ -130,13 +130,15 @@ def say_what_is_missing() -> None:
 def show_all(results: Results) -> None:
     """All ratios, and what failed."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("benchmark", "", "", "ratio", "target", "met"):
+    for heading in ("benchmark", "", "", "of", "ratio", "target", "met"):
         table.add_column(heading, justify="right" if heading == "ratio" else "left")
     last = ""
     for benchmark, title, ratio in results.ratios():
         met = {True: "yes", False: "[bold]no[/bold]", None: ""}[ratio["met"]]
         first = ["", ""] if title == last else [benchmark.name, escape(title)]
-        table.add_row(*first, escape(ratio["what"]), f"{ratio['value']:.2f}", ratio["target"], met)
+        table.add_row(
+            *first, escape(ratio["what"]), escape(ratio["unit"]), f"{ratio['value']:.2f}", ratio["target"], met
+        )
         last = title
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal:

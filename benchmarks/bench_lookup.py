@@ -276,17 +276,23 @@ def run(folder: Path, size: Size) -> None:
         show_rates(f"Batches of {BATCH:,}, Zipf keys", zipf, {})
         show_misses(hits, measure(subjects, workloads.misses(), BATCH, size))
         show_processor_time(hits)
-        redis = [subject.store for subject in subjects if subject.name == REDIS]
-        measure_parallel(warehouse, table, redis, workloads, size)
+        stores = {subject.name: subject.store for subject in subjects}
+        measure_parallel(warehouse, table, stores, workloads, size)
     measure_memory(warehouse, table, workloads, size)
 
 
 def show_sizes(names: Sequence[str], by_size: Mapping[int, Mapping[str, Figures]]) -> None:
-    """Throughput by size of batches."""
-    headings = ["keys a second", *(f"{batch:,}" for batch in BATCH_SIZES)]
-    listing("By size of batches", headings, [[n, *(by_size[batch][n].rate for batch in BATCH_SIZES)] for n in names])
+    """Throughput and processor time by size of batches."""
+    sizes = [f"{batch:,}" for batch in BATCH_SIZES]
+    rates: list[list[str | float]] = [[name, *(by_size[batch][name].rate for batch in BATCH_SIZES)] for name in names]
+    listing("By size of batches: keys a second", ["", *sizes], rates)
+    times: list[list[str | float]] = [[name, *(by_size[batch][name].cpu_us for batch in BATCH_SIZES)] for name in names]
+    listing("By size of batches: processor time a key of client and server, us", ["", *sizes], times)
     lines = {name: [(batch, by_size[batch][name].rate) for batch in BATCH_SIZES] for name in names}
     draw(Plot("lookup-batches", "Batch lookups, one client", "keys in a batch", "keys a second", lines))
+    lines = {name: [(batch, by_size[batch][name].cpu_us) for batch in BATCH_SIZES] for name in names}
+    title = "Processor time of client and server, batch lookups"
+    draw(Plot("lookup-processor-time", title, "keys in a batch", "microseconds a key", lines))
     if REDIS in names:
         show(
             "Against Redis with hiredis, by size of batches",
@@ -336,18 +342,20 @@ def show_processor_time(figures: Mapping[str, Figures]) -> None:
     show("Processor time of Stelae, Arrow", ratios)
 
 
-def measure_parallel(warehouse: Path, table: Table, redis: Sequence[Store], workloads: Workloads, size: Size) -> None:
-    """Several clients at a time."""
-    cache_bytes = ("--block-cache-bytes", str(size.cache_bytes))
+def measure_parallel(
+    warehouse: Path, table: Table, stores: Mapping[str, Store], workloads: Workloads, size: Size
+) -> None:
+    """Several clients at a time. `stores`: those that one client has asked."""
     one, many = "Stelae, Arrow, 1 worker", f"Stelae, Arrow, {PARALLEL} workers"
+    arguments = ("--block-cache-bytes", str(size.cache_bytes), "--workers", str(PARALLEL))
     with ExitStack() as stack:
-        stores = {one: stack.enter_context(stelae_store(warehouse, table, *cache_bytes))}
-        workers = ("--workers", str(PARALLEL))
-        stores[many] = stack.enter_context(stelae_store(warehouse, table, *cache_bytes, *workers))
-        subjects = [
-            stack.enter_context(asking(name, store, size, PARALLEL, StelaeArrow)) for name, store in stores.items()
+        workers = stack.enter_context(stelae_store(warehouse, table, *arguments))
+        wanted: list[tuple[str, Store, type[Reader]]] = [
+            (one, stores[ARROW], StelaeArrow),
+            (many, workers, StelaeArrow),
         ]
-        subjects += [stack.enter_context(asking(REDIS, store, size, PARALLEL)) for store in redis]
+        wanted += [(REDIS, stores[REDIS], Redis)] if REDIS in stores else []
+        subjects = [stack.enter_context(asking(name, store, size, PARALLEL, kind)) for name, store, kind in wanted]
         figures = measure(subjects, workloads.uniform(), LARGE_BATCH, size, warm=True)
     ratios = [Ratio("2 workers / 1 worker", figures[many].rate, figures[one].rate, "keys/s", "")]
     if REDIS in figures:

@@ -59,7 +59,7 @@ def introduction(results: Results) -> list[str]:
     when = f"{results.started[:10]} at commit {results.commit or 'none'}, {results.seconds / 60:,.0f} minutes"
     memory = f"{float(machine['memory_bytes']) / 2**30:.0f} GiB"
     where = f"{machine['cores']} cores of {machine['processor']}, {memory}, {machine['system']}"
-    return [f"{size} of {when}, on {where}.", "", f"{versions}."]
+    return [f"{size} of {when}, on {where}. Load of the machine before: {results.load:.1f}.", "", f"{versions}."]
 
 
 def targets(results: Results) -> list[str]:
@@ -69,11 +69,19 @@ def targets(results: Results) -> list[str]:
         return ["No ratio has a target."]
     met = sum(ratio["met"] for _, _, ratio in wanted)
     rows = [
-        [benchmark.name, title, ratio["what"], f"{ratio['value']:.2f}", ratio["target"], MET[ratio["met"]]]
+        [
+            benchmark.name,
+            title,
+            ratio["what"],
+            ratio["unit"],
+            f"{ratio['value']:.2f}",
+            ratio["target"],
+            MET[ratio["met"]],
+        ]
         for benchmark, title, ratio in wanted
     ]
-    headings = ["benchmark", "", "", "ratio", "target", "met"]
-    return [f"### Targets: {met} of {len(wanted)} met", "", *table(headings, rows, right={3})]
+    headings = ["benchmark", "", "", "of", "ratio", "target", "met"]
+    return [f"### Targets: {met} of {len(wanted)} met", "", *table(headings, rows, right={4})]
 
 
 def section(benchmark: Benchmark, plots: Mapping[str, str]) -> list[str]:

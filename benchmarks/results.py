@@ -1,7 +1,7 @@
 """The results of a run of the suite, as a JSON file: what was measured, with what, on which machine.
 
     {"format": 1, "started": ..., "seconds": ..., "quick": false, "commit": ...,
-     "machine": {...}, "versions": {...},
+     "machine": {...}, "versions": {...}, "load": 0.1,
      "benchmarks": [{"name": "lookup", "seconds": ..., "failed": false, "records": [...]}]}
 
 Records are what benchmarks/common.py recorded, each with its `kind`: ratios, listing, plot, facts, left out.
@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class Results:
     commit: str
     machine: Mapping[str, str | float]
     versions: Mapping[str, str]
+    load: float
+    """What else the machine was doing when the run began: processes that wanted a core, of the last minute."""
     seconds: float = 0.0
     benchmarks: list[Benchmark] = field(default_factory=list)
 
@@ -79,7 +81,7 @@ class Results:
 def new_results(*, quick: bool) -> Results:
     """Results of a run that begins now on this machine."""
     now = dt.datetime.now(dt.UTC).replace(microsecond=0)
-    return Results(now.isoformat(), quick, commit(), describe_machine(), describe_versions())
+    return Results(now.isoformat(), quick, commit(), describe_machine(), describe_versions(), os.getloadavg()[0])
 
 
 def load_results(path: Path) -> Results:
@@ -104,8 +106,13 @@ def combine(runs: Sequence[Results]) -> Results:
             raise SystemExit(f"the runs {run.name} and {last.name} are of different machines or sizes")
     benchmarks = {each.name: each for run in runs for each in run.benchmarks}
     seconds = sum(each.seconds for each in benchmarks.values())
-    commits = ", ".join(dict.fromkeys(run.commit for run in runs))
-    return Results(last.started, last.quick, commits, last.machine, last.versions, seconds, list(benchmarks.values()))
+    return replace(
+        last,
+        commit=", ".join(dict.fromkeys(run.commit for run in runs)),
+        load=max(run.load for run in runs),
+        seconds=seconds,
+        benchmarks=list(benchmarks.values()),
+    )
 
 
 def read_records(path: Path) -> list[Mapping[str, Any]]:

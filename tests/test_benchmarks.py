@@ -397,7 +397,7 @@ def test_report_has_everything(results: Results) -> None:
     text = "\n".join(markdown(results, {"curve": "benchmarks/curve.svg"}))
     assert "Quick run of " in text
     assert "### Targets: 1 of 2 met" in text
-    assert "| race | Race | ours \\| theirs | 1.50 | >= 2 | **no** |" in text
+    assert "| race | Race | ours \\| theirs | 1/s | 1.50 | >= 2 | **no** |" in text
     assert "| bytes | 1 | 2 | GB | 0.50 | <= 1 | yes |" in text
     assert "in the rain" in text
     assert "| Stelae | 12,345 |" in text
