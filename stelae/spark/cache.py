@@ -86,6 +86,7 @@ class Generation:
         self.index = index
         self.columns = [GrowingColumn(each) for each in types]
         self.found = GrowingBits()
+        self._all_found = True
 
     @property
     def answered(self) -> int:
@@ -107,12 +108,16 @@ class Generation:
         for column, array in zip(self.columns, columns, strict=True):
             column.append(array)
         self.found.append(found)
+        self._all_found &= bool(found.all())
 
     def rows(self, entries: Entries) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
         """The columns of the rows of some entries, and which of these have a row. All of them are answered."""
         no_key = entries < 0
         indices = pa.array(entries, mask=no_key) if no_key.any() else pa.array(entries)
-        found = pc.fill_null(self.found.array().take(indices), False).to_numpy(zero_copy_only=False)
+        if self._all_found:
+            found = ~no_key
+        else:
+            found = pc.fill_null(self.found.array().take(indices), False).to_numpy(zero_copy_only=False)
         return [column.array().take(indices) for column in self.columns], found
 
 

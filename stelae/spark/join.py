@@ -80,6 +80,7 @@ def lookup_join(
     _check_frame(df)
     if how not in ("left", "inner"):
         raise InvalidRequest(f"how is 'left' or 'inner', not {how!r}", place="how")
+    _check_batches(df)
     given = _pairs(on)
     arguments = {name: _column_of(df, value) for name, value in given.items()}
     lookup = plan_lookup(
@@ -129,6 +130,17 @@ def _check_frame(df: Any) -> None:
     if not hasattr(df, "isStreaming"):
         kind = f"{type(df).__module__.split('.')[0]}.{type(df).__name__}"
         raise InvalidRequest(f"{kind} is no frame of Spark", place="df", hint="spark.createDataFrame(frame)")
+
+
+def _check_batches(df: DataFrame) -> None:
+    """Spark 4.3 evaluates an Arrow function on columnar input without end when batches have no limit."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    if int(df.sparkSession.conf.get(name) or 0) <= 0:
+        raise InvalidRequest(
+            "Spark never ends a lookup on columnar files while its Arrow batches have no limit",
+            place=name,
+            hint=f"spark.conf.set({name!r}, 10000)",
+        )
 
 
 def _pairs(on: Any) -> dict[str, Any]:

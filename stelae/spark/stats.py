@@ -4,8 +4,8 @@
     lookup_join(df, ..., stats=stats).write.parquet(...)
     stats.rows, stats.keys_asked, stats.cache_hits
 
-They travel as a Spark accumulator, so they are there after an action, and count what was done: a task that is tried
-again, or a frame that is computed twice, counts twice. Spark Connect has no accumulators; there every counter is None.
+They travel as a Spark accumulator, so they are there after an action. Tasks count when they succeed; a frame that is
+computed twice counts twice. Spark Connect has no accumulators; there every counter is None.
 """
 
 from __future__ import annotations

@@ -75,6 +75,11 @@ class Servers:
 _clients: dict[Any, Client] = {}
 
 
+def _retries() -> int:
+    """What the clients of this worker have repeated by themselves so far."""
+    return sum(client.stats.retries for client in _clients.values())
+
+
 @dataclass(frozen=True)
 class Lookup:
     """One lookup of a job."""
@@ -101,6 +106,7 @@ class Lookup:
     """Spark's accumulator of Counts, where there is one."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[pa.Array]:
+        retries = -_retries()
         run = _Run(self)
         try:
             yield from run(batches)
@@ -108,6 +114,7 @@ class Lookup:
             raise_marked(error)
         finally:
             run.close()
+            run.counts.retries += retries + _retries()
             if self.counts is not None:
                 self.counts.add(run.counts)
 
