@@ -130,19 +130,19 @@ def say_what_is_missing() -> None:
 def show_all(results: Results) -> None:
     """All ratios, and what failed."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("benchmark", "", "", "of", "ratio", "target", "met"):
+    for heading in ("", "of", "ratio", "target", "met"):
         table.add_column(heading, justify="right" if heading == "ratio" else "left")
     last = ""
     for benchmark, title, ratio in results.ratios():
+        if title != last:
+            table.add_row(f"[bold]{benchmark.name}[/bold]: {escape(title)}")
+            last = title
         met = {True: "yes", False: "[bold]no[/bold]", None: ""}[ratio["met"]]
-        first = ["", ""] if title == last else [benchmark.name, escape(title)]
-        table.add_row(
-            *first, escape(ratio["what"]), escape(ratio["unit"]), f"{ratio['value']:.2f}", ratio["target"], met
-        )
-        last = title
+        cells = escape(ratio["unit"]), f"{ratio['value']:.2f}", ratio["target"], met
+        table.add_row(f"  {escape(ratio['what'])}", *cells)
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal:
-        console.width = 240
+        console.width = 200
     console.print(f"\n== all ratios\n{machine()}")
     console.print(table)
     wanted = [ratio["met"] for _, _, ratio in results.ratios() if ratio["met"] is not None]
