@@ -16,7 +16,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -100,10 +99,13 @@ class HashIndexes:
             return
         directory = self._folder / f"index-{uuid.uuid4().hex[:12]}"
         started = time.perf_counter()
-        work = partial(index_partition_apart, partition, directory, reader.table.keys.width, self._stop)
+
+        def make() -> HashIndex:
+            index_partition_apart(partition, directory, reader.table.keys.width, self._stop)
+            return HashIndex(directory)
+
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, work)
-            index = HashIndex(directory)
+            index = await asyncio.get_running_loop().run_in_executor(self._thread, make)
         except (StelaeError, OSError, ValueError) as exc:
             self._given_up.add(partition.index)
             log.warning("%s: no hash index, RocksDB answers batches: %s", where, exc)
