@@ -54,8 +54,8 @@ class HashIndex:
     """An open index. Safe to read from several threads."""
 
     def __init__(self, directory: Path, *, owns_folder: bool = True) -> None:
-        """Open what `build` made, with all its pages at hand: half a second for a gigabyte, best spent by a thread of its
-        own. `owns_folder`: it removes the folder at its end.
+        """Open what `build` made, with all its pages at hand: half a second for a gigabyte, best spent by a thread of
+        its own. `owns_folder`: it removes the folder at its end.
         """
         self.directory = directory
         about = json.loads((directory / "about.json").read_text())

@@ -7,6 +7,7 @@ an index, a new snapshot behind one; indexes that do not fit, or can't be made.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def ask(server: Server) -> tuple[bytes, bytes]:
 
 
 def test_a_table_that_batches_ask_for_is_indexed(table: Table, tmp_path: Path) -> None:
-    with serving(Warehouse(tmp_path / "w")) as server:
+    with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
         indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
         server.get(LOOKUP, user_id=1)
         assert not look(server, indexes)
@@ -87,6 +88,7 @@ def test_a_table_that_batches_ask_for_is_indexed(table: Table, tmp_path: Path) -
         server.clock.now += 10_000
         commit_rows(table, [{"user_id": i, "name": f"n{i}"} for i in range(ROWS)])
         server.poll()
+        gc.collect()
         assert not folder.exists()
         indexes.close()
 
@@ -112,7 +114,7 @@ def test_online_rows_above_an_index(table: Table, tmp_path: Path) -> None:
     commit_rows(uids, [{"name": f"n{i}", "id": 1_000_000 + i} for i in range(500)], hidden=[{"name": "gone", "id": 1}])
     path = "/v1/tables/shop.uids/insert-if-not-exists"
     names = [f"n{i}" for i in range(300)] + ["gone"] + [f"new{i}" for i in range(300)]
-    with serving(warehouse) as server:
+    with serving(warehouse, hash_index_bytes=0) as server:
         indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
         rows = server.post(path, {"keys": names}).json["rows"]
         assert look(server, indexes, "shop.uids")
@@ -128,7 +130,7 @@ def test_online_rows_above_an_index(table: Table, tmp_path: Path) -> None:
 
 
 def test_no_room(table: Table, tmp_path: Path) -> None:
-    with serving(Warehouse(tmp_path / "w")) as server:
+    with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
         indexes = HashIndexes(server.app.tables, tmp_path, 1000)
         before = ask(server)
         assert not look(server, indexes)
@@ -144,7 +146,7 @@ def test_what_can_not_be_made_is_not_tried_again(table: Table, tmp_path: Path, m
         raise Unavailable("the disk is full")
 
     monkeypatch.setattr(hash_indexes, "index_partition_apart", fail)
-    with serving(Warehouse(tmp_path / "w")) as server:
+    with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
         indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
         before = ask(server)
         assert not look(server, indexes)
