@@ -42,6 +42,10 @@ INLINE_KEYS = 48
 """So many keys take less time than to wake a thread."""
 MIN_PART_KEYS, MAX_PART_KEYS = 250, 1024
 """Keys that a thread looks up at a time: what it does with the GIL held takes a tenth of a millisecond, then."""
+TURN_KEYS = 1024
+"""Keys that are found by a hash index between two turns of other requests: a third of a millisecond, which a thread
+would spend with the GIL held for the most part.
+"""
 INLINE_BYTES = 64 * 1024
 """A longer body is read in a thread."""
 
@@ -191,6 +195,12 @@ async def looked_up(
 
     if len(keys) <= INLINE_KEYS:
         answers = [answer(keys)]
+    elif reader.is_indexed:
+        answers = []
+        for start in range(0, len(keys), TURN_KEYS):
+            if start:
+                await asyncio.sleep(0)
+            answers.append(answer(keys[start : start + TURN_KEYS]))
     else:
         size = threads.keys_a_part(len(keys))
         answers = await threads.each(answer, [keys[at : at + size] for at in range(0, len(keys), size)])

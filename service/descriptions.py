@@ -123,6 +123,7 @@ class TableDescription(TableSummary):
         description="All versions of the definition that the served rows may have: encoded rows name theirs by its id."
     )
     kept_snapshots: list[int] = Field(description="Other snapshots that are open for pins, newest first.")
+    hash_index_bytes: int = Field(description="Of the hash indexes by which batches are answered; 0 without.")
     served: SnapshotDescription | None = Field(description="The snapshot that is served.")
 
 
@@ -170,6 +171,7 @@ def describe_table(table: ServedTable) -> TableDescription:
     return TableDescription(
         **_summary(table),
         schemas=[_schema(schema) for _, schema in sorted(serving.reader.table.schemas.items())] if serving else [],
+        hash_index_bytes=serving.reader.hash_index_bytes if serving else 0,
         kept_snapshots=serving.open_ids[1:] if serving else [],
         writes=None if table.writer is None else _writes(table.writer),
         served=None if serving is None else _snapshot(serving.reader.snapshot, serving.reader.table.schema),

@@ -127,8 +127,3 @@ def is_asked(counts: TableCounts, reader: SnapshotReader) -> bool:
     """Whether batches have asked a table for so many keys that indexes pay."""
     keys = counts.batch_keys + counts.inserted + counts.insert_found
     return keys >= max(LEAST_KEYS, KEYS_A_ROW * reader.snapshot.totals.rows)
-
-
-def indexed_bytes(reader: SnapshotReader) -> int:
-    """Bytes of the hash indexes that a snapshot has."""
-    return sum(p.index.made.bytes for p in reader.partitions.values() if p.index.made is not None)

@@ -261,6 +261,7 @@ class Metrics(Collector):
         age = gauge("stelae_snapshot_age_seconds", "Since the served snapshot was built.")
         rows = gauge("stelae_snapshot_rows", "Rows of the served snapshot, without hidden ones.")
         size = gauge("stelae_snapshot_bytes", "Size of the served snapshot's files.")
+        indexed = gauge("stelae_hash_index_bytes", "Size of the served snapshot's hash indexes.")
         buckets = gauge("stelae_snapshot_buckets", "Buckets of the served snapshot, in all partitions.")
         kept = gauge("stelae_kept_snapshots", "Snapshots besides the current one that are open for pinned requests.")
         now = self._wall_clock()
@@ -277,9 +278,10 @@ class Metrics(Collector):
                 age.add_metric([name], max(0.0, now - snapshot.created_ms / 1000))
                 rows.add_metric([name], snapshot.totals.rows - snapshot.totals.hidden_rows)
                 size.add_metric([name], snapshot.totals.bytes)
+                indexed.add_metric([name], serving.reader.hash_index_bytes)
                 buckets.add_metric([name], sum(partition.bucket_count for partition in snapshot.partitions))
                 kept.add_metric([name], len(serving.kept))
-        yield from (states, failing, served, newest, age, rows, size, buckets, kept)
+        yield from (states, failing, served, newest, age, rows, size, indexed, buckets, kept)
 
     def _writes(self) -> Iterator[Metric]:
         def gauge(name: str, text: str) -> GaugeMetricFamily:

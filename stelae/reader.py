@@ -473,6 +473,16 @@ class SnapshotReader:
             rows = self.without_hidden(rows)
         return rows if self.online is None or not rows.null_count else self._with_online(keys, rows)
 
+    @property
+    def hash_index_bytes(self) -> int:
+        """Of the hash indexes that its partitions have."""
+        return sum(each.index.made.bytes for each in self.partitions.values() if each.index.made is not None)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether batches of any keys go through one hash index."""
+        return self._unpartitioned is not None and self._unpartitioned.index.made is not None
+
     def _index_for(self, partition: PartitionTablets, count: int) -> HashIndex | None:
         """The hash index of a partition, if there is one and so many keys are worth its fixed cost."""
         return partition.index.made if count >= INDEXED_KEYS else None
