@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+SPARK_TESTS := tests/builder tests/spark
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-full format docs clean
@@ -15,8 +17,15 @@ help: ## what can be made
 demo: $(READY) ## install what is needed, then the guided tour on real data (ARGS="--keep" leaves the server running)
 	$(BIN)/stelae demo $(ARGS)
 
-test: $(READY) check ## all tests and checks
-	$(BIN)/python -m pytest $(ARGS)
+# Two at a time: those of the one Spark session, which keeps a core busy, and all others.
+test: $(READY) check ## all tests and checks (ARGS="tests/stelae -k keys" runs some)
+ifdef ARGS
+	$(PYTEST) $(ARGS)
+else
+	@others=$$(mktemp); $(PYTEST) $(SPARK_TESTS:%=--ignore=%) > "$$others" 2>&1 & running=$$!; \
+	  $(PYTEST) $(SPARK_TESTS); with_spark=$$?; \
+	  wait $$running; without=$$?; cat "$$others"; rm -f "$$others"; exit $$((with_spark || without))
+endif
 
 check: $(READY) ## linters, types, deployment files
 	$(BIN)/ruff check .

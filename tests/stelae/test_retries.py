@@ -102,7 +102,7 @@ def test_the_first_repetition_comes_at_once_later_ones_wait() -> None:
         ("1", 1, 1),
         (" 3 ", 3, 3),
         ("3600", MAX_BACKOFF_S, MAX_BACKOFF_S),
-        (formatdate(time() + 100, usegmt=True), MAX_BACKOFF_S, MAX_BACKOFF_S),
+        (formatdate(time() + 100_000, usegmt=True), MAX_BACKOFF_S, MAX_BACKOFF_S),
         (formatdate(time() - 100, usegmt=True), 0, 0),
         ("soon", 0, 0),
         ("-1", 0, 0),
