@@ -41,7 +41,7 @@ from service.forwarding import Forwarder, Replayed
 from service.metrics import ServerCounts, WorkerCounts
 from service.options import ServerOptions
 from service.point_lookups import PointLookups
-from service.process import GC_THRESHOLDS, uvicorn_config
+from service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from service.protocol import AnswerNow, answering
 from service.tables import ForwardToOwner, ServedTable
 from stelae.errors import StelaeError
@@ -226,6 +226,7 @@ def main() -> None:
         level=logging.INFO, format=f"%(asctime)s %(levelname)s worker {begin.number}: %(message)s", stream=sys.stderr
     )
     gc.set_threshold(*GC_THRESHOLDS)
+    leave_pandas_out()
     app = Follower(begin.options, begin.block_cache_bytes)
     protocol = type("FollowerProtocol", (_Counted, answering(app.answers_now)), {})
     FollowerServer(uvicorn_config(app, begin.options, protocol), app, ends).run()

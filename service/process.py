@@ -1,9 +1,12 @@
-"""How a process of the server runs: uvicorn's settings and the collector's. The same for leader and followers."""
+"""How a process of the server runs: uvicorn's settings, the collector's, Arrow's. The same for leader and followers."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from importlib.machinery import ModuleSpec
 
+import pyarrow as pa
 import uvicorn
 
 from service.asgi import App
@@ -42,3 +45,24 @@ def uvicorn_config(
         timeout_graceful_shutdown=round(options.shutdown_grace_s),
         backlog=BACKLOG,
     )
+
+
+def leave_pandas_out() -> None:
+    """Have Arrow not look for pandas: with the first array that it makes it would import it, a second's work and 60 MB,
+    only to know whether what it was given is of pandas. Nobody else in this process is kept from it.
+    """
+    blocker = _NoPandas()
+    sys.meta_path.insert(0, blocker)
+    try:
+        pa.array([0])  # Arrow asks once
+    finally:
+        sys.meta_path.remove(blocker)
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        if name == "pandas":
+            raise ModuleNotFoundError("left out", name=name)
+        return None

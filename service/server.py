@@ -29,7 +29,7 @@ import uvicorn
 from service.app import TabletServer, create_app
 from service.connections import Acceptor, OwnPlace
 from service.options import ServerOptions
-from service.process import BACKLOG, GC_THRESHOLDS, uvicorn_config
+from service.process import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from service.protocol import answering
 from service.tables import State
 from stelae.cli.screen import count_text
@@ -51,6 +51,7 @@ def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
     app.port = listening.getsockname()[1]
     app.on_ready = lambda: _say_ready(app, listening, time.perf_counter() - started)
     gc.set_threshold(*GC_THRESHOLDS)
+    leave_pandas_out()
     with listening:
         _Server(uvicorn_config(app, options, answering(app.answers_now)), app, options.drain_s).run(sockets=[listening])
     _leave()
