@@ -96,7 +96,7 @@ class Size:
 
 
 QUICK = Size(500_000, 200_000, 2**28, 4 * 2**20, "512MB", rounds=3, seconds=0.5)
-FULL = Size(10_000_000, 1_000_000, 4 * 2**30, 64 * 2**20, "4GB", rounds=5, seconds=2)
+FULL = Size(10_000_000, 1_000_000, 4 * 2**30, 64 * 2**20, "4GB", rounds=3, seconds=1)
 
 
 @dataclass
