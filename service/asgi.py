@@ -30,6 +30,9 @@ CODECS: Mapping[bytes, str] = {b"gzip": "gzip", b"zstd": "zstd"}
 INLINE_BYTES = 64 * 1024
 """A longer compressed body is expanded in a thread."""
 
+JOINED_BYTES = 64 * 1024 - 1
+"""Longest answer of several parts that is sent as one."""
+
 MAX_TEXT = 1000
 """Characters of a text in an error."""
 LENGTHS: Sequence[Header] = tuple((b"content-length", b"%d" % length) for length in range(4096))
@@ -163,8 +166,12 @@ async def send_body(send: Send, status: int, headers: Iterable[Header], body: by
 
 
 async def send_parts(send: Send, headers: Iterable[Header], parts: Sequence[bytes]) -> None:
-    """A whole answer with status 200 in several parts, each given to the socket when it takes it."""
+    """A whole answer with status 200 in several parts, each given to the socket when it takes it. A short one goes at
+    once: each part would be a packet, and wake the client.
+    """
     length = sum(map(len, parts))
+    if length <= JOINED_BYTES and len(parts) > 1:
+        parts = [b"".join(parts)]
     try:
         await send({"type": "http.response.start", "status": 200, "headers": [*headers, length_header(length)]})
         for part in parts[:-1]:
