@@ -33,7 +33,7 @@ from tests.cases import Case, comparable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DEFAULT_SEEDS = 16
+DEFAULT_SEEDS = 10
 KEYS = 25
 RECORDS = 220
 
