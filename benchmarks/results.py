@@ -153,7 +153,7 @@ def _system() -> str:
         name = platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         name = platform.system()
-    return f"{name}, kernel {platform.release().partition("-")[0]}"
+    return f"{name}, kernel {platform.release().partition('-')[0]}"
 
 
 def _rocksdb_version() -> str:
