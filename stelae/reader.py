@@ -429,7 +429,7 @@ class SnapshotReader:
         hashed = self._only_index(len(keys))
         if hashed is not None:
             encode, key_of = self.table.keys.encode, self.table.key_of
-            stored = hashed.rows_of([encode(key_of(key)) for key in keys]).to_pylist()
+            stored = self._visible(hashed, [encode(key_of(key)) for key in keys])
             stored = self._or_online(stored, lambda at: self.locate(keys[at]))
             return [None if row is None else make(key, row) for key, row in zip(keys, stored, strict=True)]
         for tablet, indexes, encoded in self._by_tablet(keys):
@@ -491,21 +491,25 @@ class SnapshotReader:
         """That of a table without partitions, for so many keys."""
         return None if self._unpartitioned is None else self._index_for(self._unpartitioned, count)
 
+    def _visible(self, index: HashIndex, keys: list[bytes]) -> list[bytes | None]:
+        """The visible rows that an index has of keys, aligned with them."""
+        rows = index.rows_of(keys)
+        visible: list[bytes | None] = (self.without_hidden(rows) if self._has_hidden else rows).to_pylist()
+        return visible
+
     def _or_online(self, rows: list[bytes | None], place_of: Callable[[int], bytes | None]) -> list[bytes | None]:
-        """Stored rows, and online ones where there is none that can be seen."""
+        """Visible rows, and online ones where there is none."""
         if self.online is None:
             return rows
-        wanted = {
-            at: place
-            for at, row in enumerate(rows)
-            if (row is None or row[FLAGS] == HIDDEN_FLAGS) and (place := place_of(at)) is not None
-        }
+        wanted = {at: place for at, row in enumerate(rows) if row is None and (place := place_of(at)) is not None}
+        if not wanted:
+            return rows
         try:
             found = self.online.multi_get(list(wanted.values()))
         except Exception as exc:
             raise _read_error(exc, self.online) from exc
         for at, row in zip(wanted, found, strict=True):
-            rows[at] = row or rows[at]
+            rows[at] = row
         return rows
 
     def _multi_get(self, tablet: Tablet | None, keys: list[bytes]) -> pa.Array:
@@ -521,21 +525,10 @@ class SnapshotReader:
 
     def _with_online(self, keys: KeyColumns, rows: pa.Array) -> pa.Array:
         """Rows with those that are online in place of nulls."""
-        online = cast("OnlineRows", self.online)
-        absent = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False))
-        wanted = self._places_of(keys.taken(absent))
-        known = [index for index, place in enumerate(wanted) if place is not None]
-        if not known:
-            return rows
-        try:
-            found = online.multi_get([cast("bytes", wanted[index]) for index in known])
-        except Exception as exc:
-            raise _read_error(exc, online) from exc
-        filled: list[bytes | None] = [None] * len(wanted)
-        for index, row in zip(known, found, strict=True):
-            filled[index] = row
-        mask = pa.array(np.isin(np.arange(len(rows)), absent))
-        return pc.replace_with_mask(rows, mask, pa.array(filled, pa.binary()))
+        absent = rows.is_null()
+        places = self._places_of(keys.taken(np.flatnonzero(absent.to_numpy(zero_copy_only=False))))
+        online = self._or_online([None] * len(places), places.__getitem__)
+        return pc.replace_with_mask(rows, absent, pa.array(online, pa.binary()))
 
     def without_hidden(self, rows: pa.Array) -> pa.Array:
         """Row bytes with null in place of hidden rows."""
@@ -626,28 +619,13 @@ class SnapshotReader:
 
         One native multi-get a bucket, and one of the online rows.
         """
-        rows = self.snapshot_rows_at(places)
-        if self.online is None:
-            return rows
-        absent = [index for index, row in enumerate(rows) if row is None]
-        if absent:
-            online = self.online
-            try:
-                found = online.multi_get([places[index] for index in absent])
-            except Exception as exc:
-                raise _read_error(exc, online) from exc
-            for index, row in zip(absent, found, strict=True):
-                rows[index] = row
-        return rows
+        return self._or_online(self.snapshot_rows_at(places), places.__getitem__)
 
     def snapshot_rows_at(self, places: Sequence[bytes]) -> list[bytes | None]:
         """The same of the snapshot alone."""
         hashed = self._only_index(len(places))
         if hashed is not None:
-            stored: list[bytes | None] = hashed.rows_of([place[SLOT_BYTES:] for place in places]).to_pylist()
-            if not self._has_hidden:
-                return stored
-            return [None if row is None or row[FLAGS] == HIDDEN_FLAGS else row for row in stored]
+            return self._visible(hashed, [place[SLOT_BYTES:] for place in places])
         rows: list[bytes | None] = [None] * len(places)
         groups: dict[bytes, list[int]] = {}
         for index, place in enumerate(places):

@@ -156,6 +156,36 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
         assert online.rows_of(keys).to_pylist() == expected
 
 
+def test_online_rows_are_not_asked_for_keys_that_are_there(tmp_path: Path) -> None:
+    """Who asks may be another process, for which that is a question to the one that has them."""
+    table = Warehouse(tmp_path / "w").create_table(SQL)
+    commit_rows(table, [{"k": f"k{i}", "n": i, "v": "x"} for i in range(200)], hidden=[{"k": "gone", "n": 1}])
+    reader = opened(table, tmp_path)
+    index_all(reader, tmp_path)
+
+    class Elsewhere(OnlineRows):
+        def __init__(self) -> None:
+            self.directory = tmp_path
+
+        def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
+            raise Unavailable("asked")
+
+        def get(self, key: bytes) -> bytes | None:
+            raise Unavailable("asked")
+
+    online = reader.with_online(Elsewhere())
+    there = columns(online, k=[f"k{i}" for i in range(200)], n=list(range(200)))
+    assert online.rows_of(there).null_count == 0
+    assert None not in online.rows_at([place for place in online.locate_many(there) if place])
+    assert None not in online.lookup_many(list(there), online.table.all_columns)
+    for key in (("gone", 1), ("k1", 7)):
+        some = [*list(there), key]
+        with pytest.raises(Unavailable, match="asked"):
+            online.lookup_many(some, online.table.all_columns)
+        with pytest.raises(Unavailable, match="asked"):
+            online.rows_of(columns(online, k=[k for k, _ in some], n=[n for _, n in some]))
+
+
 def test_rows_of_partitions(tmp_path: Path) -> None:
     table = Warehouse(tmp_path / "w").create_table(PARTITIONED)
     commit_rows(table, [{"dt": i % 3, "k": i, "v": str(i)} for i in range(900)])
