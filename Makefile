@@ -31,7 +31,7 @@ check: $(READY) ## linters, types, deployment files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PATH=$(BIN):$$PATH deploy/check
+	PATH="$(BIN):$$PATH" deploy/check
 
 bench: $(READY) ## the benchmarks, quick: ratios to Redis, PostgreSQL and others (ARGS="--only lookup,latency")
 	$(BIN)/python -m benchmarks --quick $(ARGS)
