@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import make_users, tablet_server
-from builder import read
-from builder.session import local_session
+from stelae.builder import read
+from stelae.builder.session import local_session
 from stelae.spark import LookupStats, lookup_join
 from stelae.warehouse import Warehouse
 

@@ -194,10 +194,10 @@ def serve_bare(warehouse: Path, keys: Path, one_write: bool) -> None:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    from service.options import DEFAULTS
-    from service.process import uvicorn_config
-    from service.protocol import OneWriteProtocol
     from stelae.loading import open_snapshot
+    from stelae.service.options import DEFAULTS
+    from stelae.service.process import uvicorn_config
+    from stelae.service.protocol import OneWriteProtocol
 
     table = Warehouse(warehouse).table("shop.users")
     folder = Path(tempfile.mkdtemp(prefix="stelae-bench-"))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from builder.changes import HIDDEN
-from builder.plan import files_of
-from builder.spark_errors import translated
 from stelae import types as t
+from stelae.builder.changes import HIDDEN
+from stelae.builder.plan import files_of
+from stelae.builder.spark_errors import translated
 from stelae.manifest import PartitionFiles
 from stelae.merging import state_columns
 from stelae.schema import Column, TableSchema

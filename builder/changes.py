@@ -21,9 +21,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from builder.spark_errors import MARK
 from stelae import types as t
 from stelae.aggregates import BITMAPS
+from stelae.builder.spark_errors import MARK
 from stelae.errors import InvalidRequest, problem
 from stelae.merging import Action, MergeRules, merge_rules
 from stelae.schema import Column, TableSchema

@@ -22,7 +22,7 @@ from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unava
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from builder.job import BuildReport, Progress
+    from stelae.builder.job import BuildReport, Progress
 
 DEMO_FOLDER = "stelae-demo"
 EXPLAINED = (InvalidRequest, NotFound, Conflict)
@@ -76,11 +76,11 @@ def build(
 ) -> None:
     """Merge files into a table and commit a snapshot.
 
-    Runs Spark on this machine. On a cluster, call builder.build from a job of your own.
+    Runs Spark on this machine. On a cluster, call stelae.builder.build from a job of your own.
     """
-    from builder.inputs import read_files
-    from builder.job import run_build
-    from builder.plan import MODES, Mode
+    from stelae.builder.inputs import read_files
+    from stelae.builder.job import run_build
+    from stelae.builder.plan import MODES, Mode
 
     modes: dict[str, Mode] = {name: name for name in MODES}
     if mode not in modes:
@@ -125,7 +125,7 @@ def demo(
 
     Tells what happens, with the numbers that it measures.
     """
-    from builder.demo import run
+    from stelae.builder.demo import run
 
     run(folder, port=port, keep=keep)
 
@@ -140,7 +140,7 @@ def spark_session(
     """
     from pyspark.sql import SparkSession
 
-    from builder.session import local_session
+    from stelae.builder.session import local_session
 
     if SparkSession.getActiveSession() is not None:
         yield local_session(cores=cores, memory=memory, settings=settings)

@@ -25,9 +25,9 @@ from urllib.request import urlopen
 from rich.console import Console
 from rich.table import Table as ScreenTable
 
-from builder.inputs import read_files
-from builder.job import BuildReport, read, run_build
-from builder.session import local_session
+from stelae.builder.inputs import read_files
+from stelae.builder.job import BuildReport, read, run_build
+from stelae.builder.session import local_session
 from stelae.client import Client
 from stelae.errors import CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.warehouse import Warehouse

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from builder.changes import raise_for_row
 from stelae import types as t
+from stelae.builder.changes import raise_for_row
 from stelae.errors import InvalidRequest
 from stelae.merging import ColumnRule
 from stelae.schema import TableSchema

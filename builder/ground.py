@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from builder.beside import acknowledged
+from stelae.builder.beside import acknowledged
 from stelae.errors import StelaeError, Unavailable
 from stelae.manifest import Snapshot
 from stelae.ownership import Epoch

@@ -22,14 +22,14 @@ from itertools import accumulate
 from operator import and_
 from typing import TYPE_CHECKING
 
-from builder.beside import AskOwner
-from builder.changes import HIDDEN
-from builder.ground import Ground
-from builder.plan import SLOT, BuildPlan
-from builder.slots import by_key, on_tasks, with_places
-from builder.spark_errors import translated
-from builder.writer import BucketReport, IdRanges
 from stelae import types as t
+from stelae.builder.beside import AskOwner
+from stelae.builder.changes import HIDDEN
+from stelae.builder.ground import Ground
+from stelae.builder.plan import SLOT, BuildPlan
+from stelae.builder.slots import by_key, on_tasks, with_places
+from stelae.builder.spark_errors import translated
+from stelae.builder.writer import BucketReport, IdRanges
 from stelae.claims import IdRange, TableClaims, id_limit
 from stelae.errors import CorruptData
 from stelae.merging import stored_columns

@@ -18,9 +18,9 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.changes import order_matters, plain_path, with_arrival
-from builder.spark_errors import translated
 from stelae import types as t
+from stelae.builder.changes import order_matters, plain_path, with_arrival
+from stelae.builder.spark_errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema import Column, TableSchema
 

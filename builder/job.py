@@ -25,13 +25,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from builder.base import count_overlaid, schema_order, stored_rows
-from builder.beside import AskOwner, wait_until_served
-from builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
-from builder.changes import target_columns as checked_targets
-from builder.folds import arrow_folds, is_folded_in_arrow
-from builder.ground import Ground, standing_on
-from builder.ids import (
+from stelae import __version__
+from stelae import types as t
+from stelae.builder.base import count_overlaid, schema_order, stored_rows
+from stelae.builder.beside import AskOwner, wait_until_served
+from stelae.builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
+from stelae.builder.changes import target_columns as checked_targets
+from stelae.builder.folds import arrow_folds, is_folded_in_arrow
+from stelae.builder.ground import Ground, standing_on
+from stelae.builder.ids import (
     ask_owner,
     asked_slots,
     check_ids,
@@ -41,10 +43,10 @@ from builder.ids import (
     table_claims,
     with_former_ids,
 )
-from builder.log_rows import LoggedRows, rows_of_log
-from builder.merge import exploded, merged, patched, without_entries
-from builder.partitions import count_partitions, with_folders
-from builder.plan import (
+from stelae.builder.log_rows import LoggedRows, rows_of_log
+from stelae.builder.merge import exploded, merged, patched, without_entries
+from stelae.builder.partitions import count_partitions, with_folders
+from stelae.builder.plan import (
     MODES,
     SLOT,
     BuildPlan,
@@ -53,13 +55,11 @@ from builder.plan import (
     choose_bucket_count,
     plan_partitions,
 )
-from builder.progress import watch_job
-from builder.slots import by_key, by_slot, placed
-from builder.spark_errors import translated
-from builder.winners import winners
-from builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
-from stelae import __version__
-from stelae import types as t
+from stelae.builder.progress import watch_job
+from stelae.builder.slots import by_key, by_slot, placed
+from stelae.builder.spark_errors import translated
+from stelae.builder.winners import winners
+from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae.claims import IdRange
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from builder.base import as_declared
-from builder.changes import HIDDEN
-from builder.ground import Ground
-from builder.partitions import Values, sum_partitions
-from builder.plan import PartitionPlan, files_of
-from builder.slots import with_places
-from builder.spark_errors import raise_marked
 from stelae import types as t
+from stelae.builder.base import as_declared
+from stelae.builder.changes import HIDDEN
+from stelae.builder.ground import Ground
+from stelae.builder.partitions import Values, sum_partitions
+from stelae.builder.plan import PartitionPlan, files_of
+from stelae.builder.slots import with_places
+from stelae.builder.spark_errors import raise_marked
 from stelae.errors import Conflict, StelaeError
 from stelae.keys import KeyCodec
 from stelae.log import LogPart, log_parts, read_part

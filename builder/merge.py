@@ -26,10 +26,10 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from builder.changes import ACTION, HIDDEN, ORDER, REMOVE, RETRACT, id_column, order_columns, raise_for_row
-from builder.folds import fold, is_folded_in_arrow
-from builder.plan import SLOT, BuildPlan
 from stelae import types as t
+from stelae.builder.changes import ACTION, HIDDEN, ORDER, REMOVE, RETRACT, id_column, order_columns, raise_for_row
+from stelae.builder.folds import fold, is_folded_in_arrow
+from stelae.builder.plan import SLOT, BuildPlan
 from stelae.merging import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules
 from stelae.schema import Column as TableColumn
 from stelae.schema import TableSchema

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from builder.plan import MAX_PARTITIONS
-from builder.spark_errors import translated
 from stelae import types as t
+from stelae.builder.plan import MAX_PARTITIONS
+from stelae.builder.spark_errors import translated
 from stelae.errors import InvalidRequest
 from stelae.paths import PartitionValue, partition_folder
 from stelae.schema import TableSchema

@@ -7,10 +7,10 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from builder.plan import SLOT, TASK, BuildPlan, PartitionPlan
-from builder.spark_errors import marked
 from stelae import types as t
 from stelae.buckets import spark_bucket_expression
+from stelae.builder.plan import SLOT, TASK, BuildPlan, PartitionPlan
+from stelae.builder.spark_errors import marked
 from stelae.errors import InvalidRequest
 from stelae.schema import TableSchema
 from stelae.values import value_codec

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from builder.changes import HIDDEN
-from builder.merge import FORGOTTEN, RECORDS
-from builder.plan import SLOT, BuildPlan
-from builder.writer import KeyComparison, only_sequence
+from stelae.builder.changes import HIDDEN
+from stelae.builder.merge import FORGOTTEN, RECORDS
+from stelae.builder.plan import SLOT, BuildPlan
+from stelae.builder.writer import KeyComparison, only_sequence
 from stelae.merging import merge_rules, stored_columns
 from stelae.schema import TableSchema
 from stelae.spark.columns import as_arrow_has_it

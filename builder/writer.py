@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from builder.beside import AskOwner
-from builder.folds import ArrowFold
-from builder.spark_errors import raise_marked
 from stelae import types as t
+from stelae.builder.beside import AskOwner
+from stelae.builder.folds import ArrowFold
+from stelae.builder.spark_errors import raise_marked
 from stelae.claims import FIRST_ID, IdRange
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
 from stelae.keys import KeyCodec

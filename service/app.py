@@ -25,8 +25,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
-from service.arrow_bodies import ReadThreads
-from service.asgi import (
+from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
+from stelae.names import DEFAULT_DATABASE
+from stelae.service.arrow_bodies import ReadThreads
+from stelae.service.asgi import (
     ClientDisconnectedError,
     MethodNotAllowed,
     Receive,
@@ -35,22 +37,20 @@ from service.asgi import (
     send_problem,
     status_of,
 )
-from service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
-from service.endpoints import Lookup, PrefixLookup
-from service.hash_indexes import HashIndexes
-from service.inserts import InsertIfNotExists
-from service.metrics import Metrics, ServerCounts, TableCounts
-from service.openapi import openapi_page
-from service.options import ServerOptions
-from service.point_lookups import PointLookups
-from service.protocol import AnswerNow
-from service.tables import ServedTable, State, unknown_table
-from service.tablet_folder import TabletFolder
-from service.watcher import Watcher
-from service.workers import Workers
-from service.writing import Identity, TableWriter
-from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.names import DEFAULT_DATABASE
+from stelae.service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
+from stelae.service.endpoints import Lookup, PrefixLookup
+from stelae.service.hash_indexes import HashIndexes
+from stelae.service.inserts import InsertIfNotExists
+from stelae.service.metrics import Metrics, ServerCounts, TableCounts
+from stelae.service.openapi import openapi_page
+from stelae.service.options import ServerOptions
+from stelae.service.point_lookups import PointLookups
+from stelae.service.protocol import AnswerNow
+from stelae.service.tables import ServedTable, State, unknown_table
+from stelae.service.tablet_folder import TabletFolder
+from stelae.service.watcher import Watcher
+from stelae.service.workers import Workers
+from stelae.service.writing import Identity, TableWriter
 from stelae.sst import BlockCache
 from stelae.warehouse import Warehouse
 from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path

@@ -20,11 +20,11 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from service.asgi import Header, Scope, header_of
 from stelae.arrow_wire import END, PREFIX, ROW, read_keys, rows_schema
 from stelae.batches import KeyColumns, prefixes_of
 from stelae.errors import InvalidRequest
 from stelae.reader import Shape, SnapshotReader, TableReader
+from stelae.service.asgi import Header, Scope, header_of
 from stelae.wire import (
     ARROW,
     COLUMNS_PARAMETER,

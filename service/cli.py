@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from service.options import DEFAULTS, ServerOptions, describe
 from stelae.cli.arguments import WarehouseOption, open_warehouse
+from stelae.service.options import DEFAULTS, ServerOptions, describe
 
 
 def register(app: typer.Typer) -> None:
@@ -109,6 +109,6 @@ def serve(
     for name in options.tables:
         opened.table(name)
 
-    from service.server import run_server
+    from stelae.service.server import run_server
 
     run_server(options, opened)

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from service.tables import ServedTable, State
-from service.writing import TableWriter, WriteState
 from stelae.errors import StelaeError
 from stelae.manifest import PartitionFiles, Snapshot
 from stelae.schema import TableSchema
+from stelae.service.tables import ServedTable, State
+from stelae.service.writing import TableWriter, WriteState
 from stelae.types import encode_type
 
 MAX_PARTITIONS = 1000

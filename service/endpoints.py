@@ -26,7 +26,10 @@ from urllib.parse import parse_qsl
 import orjson
 import pyarrow as pa
 
-from service.arrow_bodies import (
+from stelae.batches import Key
+from stelae.errors import InvalidRequest, StelaeError, TooLarge
+from stelae.reader import Shape, TableReader, check_batch_size
+from stelae.service.arrow_bodies import (
     ARROW_CONTENT,
     Parameters,
     ReadThreads,
@@ -37,7 +40,7 @@ from service.arrow_bodies import (
     prefix_stream,
     prefixes,
 )
-from service.asgi import (
+from stelae.service.asgi import (
     JSON_CONTENT,
     LENGTHS,
     ClientDisconnectedError,
@@ -52,12 +55,17 @@ from service.asgi import (
     send_parts,
     send_problem,
 )
-from service.metrics import BATCH_LOOKUP, BOUNDS_S, DISCONNECTED, LOOKUP, PREFIX_LOOKUP, OperationCounts, ServerCounts
-from service.options import ServerOptions
-from service.tables import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
-from stelae.batches import Key
-from stelae.errors import InvalidRequest, StelaeError, TooLarge
-from stelae.reader import Shape, TableReader, check_batch_size
+from stelae.service.metrics import (
+    BATCH_LOOKUP,
+    BOUNDS_S,
+    DISCONNECTED,
+    LOOKUP,
+    PREFIX_LOOKUP,
+    OperationCounts,
+    ServerCounts,
+)
+from stelae.service.options import ServerOptions
+from stelae.service.tables import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
 from stelae.wire import COLUMNS_PARAMETER, DEFAULT_LIMIT, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER, ROWS_PARAMETER
 
 log = logging.getLogger("stelae.server")

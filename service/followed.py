@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import cast
 from weakref import WeakValueDictionary
 
-from service.forwarding import RowsElsewhere
-from service.metrics import WorkerCounts
-from service.options import ServerOptions
-from service.tables import OpenSnapshot, ServedTable, Serving
 from stelae.hash_index import HashIndex
 from stelae.manifest import Snapshot
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.schema import TableSchema
+from stelae.service.forwarding import RowsElsewhere
+from stelae.service.metrics import WorkerCounts
+from stelae.service.options import ServerOptions
+from stelae.service.tables import OpenSnapshot, ServedTable, Serving
 from stelae.sst import BlockCache, OnlineRows, Tablet
 
 SnapshotName = tuple[int, int, str]

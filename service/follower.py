@@ -1,6 +1,6 @@
 """A follower: a process that answers lookups beside the one that owns the tables, from the same files.
 
-    python -m service.follower CONTROL FORWARD CONNECTIONS        started by service/workers.py; inherited sockets
+    python -m stelae.service.follower CONTROL FORWARD CONNECTIONS     started by service/workers.py; inherited sockets
 
     CONTROL       what to serve (service/followed.py) ──►    ◄── that it does, and what it counted
     FORWARD       requests that the leader has to answer (service/forwarding.py)
@@ -31,21 +31,21 @@ from typing import Any, NoReturn
 
 import uvicorn
 
-from service.arrow_bodies import ReadThreads
-from service.asgi import Receive, Scope, Send, send_body
-from service.channel import LENGTH, Channel
-from service.connections import OwnPlace, Received
-from service.endpoints import Lookup, PrefixLookup
-from service.followed import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
-from service.forwarding import Forwarder, Replayed
-from service.metrics import ServerCounts, WorkerCounts
-from service.options import ServerOptions
-from service.point_lookups import PointLookups
-from service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
-from service.protocol import AnswerNow, answering
-from service.tables import ForwardToOwner, ServedTable
 from stelae.errors import StelaeError
 from stelae.names import DEFAULT_DATABASE, TableName
+from stelae.service.arrow_bodies import ReadThreads
+from stelae.service.asgi import Receive, Scope, Send, send_body
+from stelae.service.channel import LENGTH, Channel
+from stelae.service.connections import OwnPlace, Received
+from stelae.service.endpoints import Lookup, PrefixLookup
+from stelae.service.followed import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
+from stelae.service.forwarding import Forwarder, Replayed
+from stelae.service.metrics import ServerCounts, WorkerCounts
+from stelae.service.options import ServerOptions
+from stelae.service.point_lookups import PointLookups
+from stelae.service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
+from stelae.service.protocol import AnswerNow, answering
+from stelae.service.tables import ForwardToOwner, ServedTable
 from stelae.sst import BlockCache
 from stelae.wire import lookup_path, prefix_lookup_path
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from service.asgi import (
+from stelae.errors import StelaeError, Unavailable
+from stelae.service.asgi import (
     App,
     ClientDisconnectedError,
     Header,
@@ -30,9 +31,8 @@ from service.asgi import (
     read_body,
     send_problem,
 )
-from service.channel import Channel
-from service.tables import ForwardToOwner
-from stelae.errors import StelaeError, Unavailable
+from stelae.service.channel import Channel
+from stelae.service.tables import ForwardToOwner
 
 MAX_WAITING = 1000
 """Requests of one follower that wait for the leader."""

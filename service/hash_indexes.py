@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
-from service.metrics import TableCounts
-from service.tables import ServedTable
 from stelae.errors import StelaeError
 from stelae.hash_index import HashIndex
 from stelae.indexing import index_bytes, index_partition_apart
 from stelae.reader import PartitionTablets, SnapshotReader
+from stelae.service.metrics import TableCounts
+from stelae.service.tables import ServedTable
 
 log = logging.getLogger("stelae.server")
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
-from service.asgi import Receive, Scope, Send, header_of
-from service.endpoints import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
-from service.hot_rows import HotRows
-from service.metrics import INSERT, ServerCounts
-from service.options import ServerOptions
-from service.tables import PIN, OpenSnapshot, ServedTable
-from service.writing import Answer
 from stelae.arrow_wire import rows_schema
 from stelae.batches import Key
 from stelae.errors import InvalidRequest
 from stelae.reader import JsonRow, Shape, TableReader, check_batch_size
+from stelae.service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
+from stelae.service.asgi import Receive, Scope, Send, header_of
+from stelae.service.endpoints import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
+from stelae.service.hot_rows import HotRows
+from stelae.service.metrics import INSERT, ServerCounts
+from stelae.service.options import ServerOptions
+from stelae.service.tables import PIN, OpenSnapshot, ServedTable
+from stelae.service.writing import Answer
 from stelae.wire import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
 
 INSERTED, FOUND = b"true", b"false"

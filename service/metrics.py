@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from service.tables import ServedTable
+    from stelae.service.tables import ServedTable
     from stelae.sst import BlockCache
 
 LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP = "lookup", "batch-lookup", "prefix-lookup"

@@ -24,9 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
 from stelae.errors import StelaeError, Unavailable
 from stelae.reader import SnapshotReader
+from stelae.service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
 from stelae.warehouse import Table
 from stelae.wire import SNAPSHOT_HEADER
 

@@ -22,9 +22,9 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from service.metrics import BOUNDS_S, LOOKUP
-from service.tables import OpenSnapshot, ServedTable
 from stelae.reader import MAX_SHAPES, Shape
+from stelae.service.metrics import BOUNDS_S, LOOKUP
+from stelae.service.tables import OpenSnapshot, ServedTable
 from stelae.types import BigInt
 from stelae.wire import COLUMNS_PARAMETER, JSON, SNAPSHOT_HEADER
 

@@ -26,14 +26,14 @@ from types import FrameType
 
 import uvicorn
 
-from service.app import TabletServer, create_app
-from service.connections import Acceptor, OwnPlace
-from service.options import ServerOptions
-from service.process import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
-from service.protocol import answering
-from service.tables import State
 from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
+from stelae.service.app import TabletServer, create_app
+from stelae.service.connections import Acceptor, OwnPlace
+from stelae.service.options import ServerOptions
+from stelae.service.process import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
+from stelae.service.protocol import answering
+from stelae.service.tables import State
 from stelae.warehouse import Warehouse
 
 log = logging.getLogger("stelae.server")

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from service.metrics import TableCounts
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import TableName
 from stelae.reader import SnapshotReader
 from stelae.schema import TableSchema
+from stelae.service.metrics import TableCounts
 from stelae.wire import SNAPSHOT_HEADER
 
 if TYPE_CHECKING:
-    from service.writing import TableWriter
+    from stelae.service.writing import TableWriter
 
 PIN = SNAPSHOT_HEADER.lower().encode()
 """The header as ASGI spells it."""

@@ -27,19 +27,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from service.metrics import ServerCounts
-from service.options import ServerOptions
-from service.pins import Pins
-from service.tables import Keeping, ServedTable, Serving
-from service.tablet_folder import TabletFolder
-from service.workers import Workers
-from service.writing import Attachment
 from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
 from stelae.names import TableName
 from stelae.paths import schema_path
 from stelae.reader import SnapshotReader
+from stelae.service.metrics import ServerCounts
+from stelae.service.options import ServerOptions
+from stelae.service.pins import Pins
+from stelae.service.tables import Keeping, ServedTable, Serving
+from stelae.service.tablet_folder import TabletFolder
+from stelae.service.workers import Workers
+from stelae.service.writing import Attachment
 from stelae.sst import BlockCache
 from stelae.storage import exists
 from stelae.warehouse import Table, Warehouse

@@ -1,6 +1,6 @@
 """The followers of a server: started, told what to serve, asked what they counted, ended. In the leader.
 
-    start ──► python -m service.follower ──► Begin ──► TableState of every table ──► acknowledged: gets connections
+    start ──► python -m stelae.service.follower ──► Begin ──► TableState of every table ──► acknowledged: takes part
     ended, whatever the reason ──► logged, and started again, after a pause that doubles
 
     swap      prepare: every follower opens the next snapshot, and forwards all misses of the table until further notice
@@ -27,10 +27,11 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from service.asgi import App
-from service.channel import Channel
-from service.connections import PassedOn
-from service.followed import (
+from stelae.reader import SnapshotReader
+from stelae.service.asgi import App
+from stelae.service.channel import Channel
+from stelae.service.connections import PassedOn
+from stelae.service.followed import (
     Ask,
     Begin,
     Drain,
@@ -42,11 +43,10 @@ from service.followed import (
     indexes_of,
     name_of,
 )
-from service.forwarding import Forwarded, answer_forwarded
-from service.metrics import TableCounts, WorkerCounts
-from service.options import ServerOptions
-from service.tables import ServedTable
-from stelae.reader import SnapshotReader
+from stelae.service.forwarding import Forwarded, answer_forwarded
+from stelae.service.metrics import TableCounts, WorkerCounts
+from stelae.service.options import ServerOptions
+from stelae.service.tables import ServedTable
 
 log = logging.getLogger("stelae.server")
 
@@ -341,7 +341,7 @@ class Follower:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "service.follower",
+                "stelae.service.follower",
                 *map(str, theirs),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # standard output is for the line that says that all is ready

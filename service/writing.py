@@ -40,7 +40,6 @@ from typing import TypeVar
 
 import orjson
 
-from service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.batches import Key, chosen
 from stelae.claims import Claim, TableClaims, id_limit
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
@@ -50,6 +49,7 @@ from stelae.log_records import Inserted, Payload, Record, encode_insert_of_one, 
 from stelae.online import replay
 from stelae.ownership import TableOwnership
 from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
+from stelae.service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.sst import BlockCache, OnlineRows
 from stelae.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 from stelae.warehouse import Table

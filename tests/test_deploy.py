@@ -116,8 +116,8 @@ def test_flags_on_the_page_exist() -> None:
 
 
 def test_probes_are_answered_by_the_server(tmp_path: Path) -> None:
-    from service.app import create_app
-    from service.options import ServerOptions
+    from stelae.service.app import create_app
+    from stelae.service.options import ServerOptions
     from stelae.warehouse import Warehouse
 
     names = ("startup", "readiness", "liveness")
@@ -245,7 +245,7 @@ def test_overlay_for_object_stores_patches_the_warehouse() -> None:
 
 
 def test_containers_have_time_to_stop() -> None:
-    from service.options import DEFAULTS
+    from stelae.service.options import DEFAULTS
 
     line = server_container()["args"]
     drain_s = float(line[line.index("--drain") + 1])

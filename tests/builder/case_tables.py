@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder import build, read
 from stelae import types as t
+from stelae.builder import build, read
 from stelae.loading import open_snapshot
 from stelae.schema import Column, TableSchema
 from stelae.values import value_codec

@@ -13,8 +13,8 @@ import threading
 import time
 from pathlib import Path
 
-from builder import Progress, run_build
-from builder.session import local_session
+from stelae.builder import Progress, run_build
+from stelae.builder.session import local_session
 from stelae.warehouse import Warehouse
 
 

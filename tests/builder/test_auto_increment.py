@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import read, run_build
-from builder.ids import IdCounts, count_ids
-from builder.inputs import read_files
+from stelae.builder import read, run_build
+from stelae.builder.ids import IdCounts, count_ids
+from stelae.builder.inputs import read_files
 from stelae.claims import INT_LIMIT, Claim, TableClaims, id_limit
 from stelae.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
@@ -41,7 +41,7 @@ from tests.tables import commit_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from builder.job import BuildReport
+    from stelae.builder.job import BuildReport
 
 MINTED = "'auto-increment.fields' = 'id'"
 
@@ -376,7 +376,8 @@ def test_rows_that_change_between_two_looks(
     """As if Spark had lost the rows that it kept, and computed others: no id beyond the claim, and none unused."""
     table = dictionary(tmp_path, "'bucket' = '1'")
     monkeypatch.setattr(
-        "builder.job.count_ids", lambda rows, plan: IdCounts({}, {0: count_ids(rows, plan).total_needed + change})
+        "stelae.builder.job.count_ids",
+        lambda rows, plan: IdCounts({}, {0: count_ids(rows, plan).total_needed + change}),
     )
     with pytest.raises(InvalidRequest, match="other new keys than when they were counted"):
         add(spark, table, words(spark, ["a", "b", "c"]))
@@ -560,7 +561,7 @@ def test_beside_a_server_that_does_not_load_the_parent(
         with Client(f"http://127.0.0.1:{process.port}") as client:
             client.insert_if_not_exists("t", ["b"])
         commit_rows(table, [], onto=table.snapshots.latest())
-        monkeypatch.setattr("builder.beside.PATIENCE_S", 0.3)
+        monkeypatch.setattr("stelae.builder.beside.PATIENCE_S", 0.3)
         with pytest.raises(Unavailable, match="serves snapshot 1; the newest is 2"):
             add(spark, table, words(spark, ["c"]))
         assert add(spark, table, words(spark, ["a"])).ids_asked == 0, "nothing to ask for"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import cli as builder_cli
 from stelae import cli
+from stelae.builder import cli as builder_cli
 from stelae.errors import InvalidRequest, Unavailable
 from stelae.warehouse import Table, Warehouse
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder import build, read, run_build
+from stelae.builder import build, read, run_build
 from stelae.claims import BIGINT_LIMIT, TableClaims
 from stelae.loading import open_snapshot
 from stelae.ownership import TableOwnership

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.options import ServerOptions
 from stelae import Client, Warehouse
+from stelae.service.options import ServerOptions
 from tests.service.listening import listening
 
 if TYPE_CHECKING:

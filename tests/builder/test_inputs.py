@@ -18,9 +18,9 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from builder.changes import ORDER, change_records, order_columns, with_arrival
-from builder.inputs import escape_glob, format_of, read_files
-from builder.spark_errors import translated
+from stelae.builder.changes import ORDER, change_records, order_columns, with_arrival
+from stelae.builder.inputs import escape_glob, format_of, read_files
+from stelae.builder.spark_errors import translated
 from stelae.ddl import parse_create_table
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema import TableSchema

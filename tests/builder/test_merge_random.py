@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import build
+from stelae.builder import build
 from stelae.ddl import parse_create_table
 from stelae.schema import Column
 from stelae.warehouse import Warehouse

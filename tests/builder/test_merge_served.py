@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder import build
+from stelae.builder import build
 from stelae.values import value_codec
 from stelae.warehouse import Warehouse
 from tests.builder.case_tables import KIND, output_value

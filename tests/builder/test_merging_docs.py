@@ -19,8 +19,8 @@ import orjson
 import pyroaring
 import pytest
 
-from builder import build
 from stelae.aggregates import FUNCTIONS
+from stelae.builder import build
 from stelae.ddl import parse_create_table
 from stelae.errors import StelaeError
 from stelae.loading import open_snapshot

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import build, read
+from stelae.builder import build, read
 from stelae.errors import InvalidRequest
 from stelae.loading import open_snapshot
 from stelae.verify import verify_snapshot

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import build, read
+from stelae.builder import build, read
 from stelae.errors import InvalidRequest
 from stelae.warehouse import Warehouse
 

@@ -34,7 +34,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from builder.beside import acknowledged
+from stelae.builder.beside import acknowledged
 from stelae.claims import TableClaims, id_limit
 from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.inserting import NewRows

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from builder import Progress, run_build
-from builder.session import local_session
+from stelae.builder import Progress, run_build
+from stelae.builder.session import local_session
 from stelae.errors import StelaeError
 from stelae.warehouse import Warehouse
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import uvicorn
 
-from service.app import create_app
-from service.options import ServerOptions
+from stelae.service.app import create_app
+from stelae.service.options import ServerOptions
 from stelae.warehouse import Warehouse
 
 WAIT_S = 30.0

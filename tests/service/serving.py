@@ -20,9 +20,9 @@ from urllib.parse import urlencode
 
 import orjson
 
-from service.app import TabletServer, create_app
-from service.options import ServerOptions
-from service.watcher import Watcher
+from stelae.service.app import TabletServer, create_app
+from stelae.service.options import ServerOptions
+from stelae.service.watcher import Watcher
 from stelae.warehouse import Warehouse
 from stelae.wire import JSON, PROBLEM_JSON
 

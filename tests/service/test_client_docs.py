@@ -16,8 +16,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from service.options import ServerOptions
 from stelae import Client, Warehouse
+from stelae.service.options import ServerOptions
 from tests.service.listening import listening
 from tests.tables import commit_rows
 

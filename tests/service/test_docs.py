@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from service.openapi import ADA, LIN, ORDERS
-from service.writing import WriteState
+from stelae.service.openapi import ADA, LIN, ORDERS
+from stelae.service.writing import WriteState
 from stelae.warehouse import Warehouse
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows

@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from service import hash_indexes
-from service.hash_indexes import HashIndexes
 from stelae.arrow_wire import read_rows
 from stelae.errors import Unavailable
 from stelae.reader import IndexOf
+from stelae.service import hash_indexes
+from stelae.service.hash_indexes import HashIndexes
 from stelae.warehouse import Table, Warehouse
 from tests.service.serving import LOOKUP, USERS, Server, serving
 from tests.service.test_arrow import send

@@ -17,12 +17,12 @@ import orjson
 import pytest
 
 import stelae.log
-from service.writing import WriteState
 from stelae.claims import INT_LIMIT, TableClaims
 from stelae.errors import Unavailable
 from stelae.log import read_log
 from stelae.log_records import Inserted
 from stelae.ownership import TableOwnership
+from stelae.service.writing import WriteState
 from stelae.takeover import log_folder, take_over
 from stelae.warehouse import Table, Warehouse
 from tests.service.serving import Server, call, serving
@@ -422,7 +422,7 @@ def test_a_snapshot_that_comes_after_the_log_failed(
 
     with monkeypatch.context() as patched:
         patched.setattr(stelae.log.LocalLogFile, "sync", fail)
-        patched.setattr("service.writing._take", fail)
+        patched.setattr("stelae.service.writing._take", fail)
         assert server.post(INSERT, {"keys": ["b"]}).status == 503
         for buckets in (2, 5):
             built = commit_rows(uids, [{"name": "built", "id": 50}], buckets=buckets)

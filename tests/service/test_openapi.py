@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 from jsonschema.validators import validator_for
 
-from service.openapi import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
 from stelae.claims import BIGINT_LIMIT, TableClaims
+from stelae.service.openapi import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
 from stelae.takeover import take_over
 from stelae.warehouse import Warehouse
 from stelae.wire import JSON, PROBLEM_JSON

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from service.cli import serve
-from service.options import SERVER_OPTIONS, ServerOptions, options_page
 from stelae.errors import InvalidRequest
+from stelae.service.cli import serve
+from stelae.service.options import SERVER_OPTIONS, ServerOptions, options_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
 
 
 def test_the_page_is_printed_from_the_declarations() -> None:
-    """`python -m service.options` prints what belongs there."""
+    """`python -m stelae.service.options` prints what belongs there."""
     assert options_page() in PAGE.read_text()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import service.watcher
+import stelae.service.watcher
 from stelae.manifest import Snapshot
 from stelae.storage import LocalStorage, StoredFile
 from stelae.warehouse import Table, Warehouse
@@ -283,7 +283,7 @@ def test_many_ask_at_once(users: Table, warehouse: Warehouse, monkeypatch: pytes
 
 
 def test_files_go_when_the_last_pin_does(users: Table, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.watcher, "LINGER_S", 0.01)
+    monkeypatch.setattr(stelae.service.watcher, "LINGER_S", 0.01)
     commit(users, "one", "two")
     with serving(warehouse, pin_idle_s=IDLE_S) as server:
         folder = server.watcher._folder.path

@@ -22,13 +22,13 @@ from urllib.parse import quote, quote_plus
 import pytest
 import uvicorn
 
-from service.app import TabletServer, create_app
-from service.forwarding import RowsElsewhere
-from service.metrics import LOOKUP
-from service.options import ServerOptions
-from service.process import uvicorn_config
-from service.protocol import answering
-from service.tables import ForwardToOwner, OpenSnapshot, Serving
+from stelae.service.app import TabletServer, create_app
+from stelae.service.forwarding import RowsElsewhere
+from stelae.service.metrics import LOOKUP
+from stelae.service.options import ServerOptions
+from stelae.service.process import uvicorn_config
+from stelae.service.protocol import answering
+from stelae.service.tables import ForwardToOwner, OpenSnapshot, Serving
 from stelae.sst import OnlineRows
 from stelae.warehouse import Warehouse
 from tests.tables import commit_rows

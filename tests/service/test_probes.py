@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.app import create_app
-from service.options import ServerOptions
-from service.watcher import Watcher
 from stelae.schema import TableSchema
+from stelae.service.app import create_app
+from stelae.service.options import ServerOptions
+from stelae.service.watcher import Watcher
 from stelae.warehouse import Warehouse
 from tests.service.serving import LOOKUP, NEVER_S, USERS, Answer, Server, call, serving, started
 from tests.tables import commit_rows

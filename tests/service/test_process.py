@@ -20,8 +20,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from service.tablet_folder import SERVING_FOLDER
 from stelae.client import Client
+from stelae.service.tablet_folder import SERVING_FOLDER
 from stelae.warehouse import Warehouse
 from tests.service.serving import LOOKUP, USERS
 from tests.tables import commit_rows

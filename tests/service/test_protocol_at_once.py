@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from service.options import DEFAULTS
-from service.process import uvicorn_config
-from service.protocol import MAX_AT_ONCE, AnswerNowProtocol, OneWriteProtocol, answering
+from stelae.service.options import DEFAULTS
+from stelae.service.process import uvicorn_config
+from stelae.service.protocol import MAX_AT_ONCE, AnswerNowProtocol, OneWriteProtocol, answering
 from tests.service.test_protocol import Transport
 
 

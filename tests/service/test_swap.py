@@ -17,12 +17,12 @@ from typing import Any
 import orjson
 import pytest
 
-import service.watcher
-from service.tables import MAX_BACK_OFF_S, State
+import stelae.service.watcher
 from stelae.manifest import Snapshot
 from stelae.paths import snapshot_path
 from stelae.reader import SnapshotReader
 from stelae.schema import Column, TableSchema
+from stelae.service.tables import MAX_BACK_OFF_S, State
 from stelae.storage import LocalStorage
 from stelae.types import Int
 from stelae.warehouse import Table, Warehouse, encode_schema
@@ -189,7 +189,7 @@ def test_no_snapshot_is_kept(users: Table, warehouse: Warehouse) -> None:
 
 
 def test_replaced_snapshots_are_closed(users: Table, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.watcher, "LINGER_S", 0.01)
+    monkeypatch.setattr(stelae.service.watcher, "LINGER_S", 0.01)
     commit(users, "one")
     with serving(warehouse, kept_snapshots=1) as server:
         folder = server.watcher._folder.path
@@ -291,8 +291,8 @@ def test_a_damaged_table_is_retried_less_and_less_often(users: Table, warehouse:
 
 
 def test_pauses_double(users: Table) -> None:
-    from service.tables import ServedTable
     from stelae.errors import Unavailable
+    from stelae.service.tables import ServedTable
 
     table = ServedTable(users.name)
     pauses = []
@@ -414,8 +414,8 @@ def test_a_start_while_storage_is_out_of_reach(tmp_path: Path, operation: str) -
     commit(warehouse.create_table(USERS), "one")
 
     async def start() -> tuple[int, int]:
-        from service.app import create_app
-        from service.options import ServerOptions
+        from stelae.service.app import create_app
+        from stelae.service.options import ServerOptions
 
         storage.fail(operation)
         app = create_app(ServerOptions(poll_interval_s=0.05), warehouse)
@@ -437,7 +437,7 @@ def test_an_error_that_nobody_foresaw(
     with serving(warehouse) as server:
         commit(users, "two")
         with monkeypatch.context() as patch:
-            patch.setattr(service.watcher, "open_snapshot", lambda *_, **__: 1 / 0)
+            patch.setattr(stelae.service.watcher, "open_snapshot", lambda *_, **__: 1 / 0)
             server.poll()
         assert name_of(server) == ("one", 1)
         assert server.get("/readyz").json["tables"]["shop.users"]["error"]["type"] == "internal"
@@ -513,7 +513,7 @@ def test_a_snapshot_of_a_newer_definition_than_the_last_look_found(
         altered = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN age INT")
         assert altered is not None
         commit_rows(altered, [{"user_id": 2, "name": "two", "age": 7}], onto=altered.snapshots.latest())
-        monkeypatch.setattr(service.watcher, "exists", lambda storage, path: False)
+        monkeypatch.setattr(stelae.service.watcher, "exists", lambda storage, path: False)
         server.poll()
         assert server.get(LOOKUP, user_id=2).json["row"] == {"user_id": 2, "name": "two", "city": None, "age": 7}
         assert server.get(LOOKUP, user_id=1).json["row"]["age"] is None
@@ -602,7 +602,7 @@ def test_a_request_finishes_on_the_snapshot_that_it_began_on(
     users: Table, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even when that was replaced, and let go of, in the middle."""
-    monkeypatch.setattr(service.watcher, "LINGER_S", 0.0)
+    monkeypatch.setattr(stelae.service.watcher, "LINGER_S", 0.0)
     commit(users, "one", count=10)
     with serving(warehouse, kept_snapshots=0) as server:
         table = server.app.tables["shop.users"]

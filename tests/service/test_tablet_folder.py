@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from service.tablet_folder import SERVING_FOLDER, TabletFolder
 from stelae.errors import Unavailable
+from stelae.service.tablet_folder import SERVING_FOLDER, TabletFolder
 from stelae.storage import LocalStorage, MemoryStorage
 from stelae.warehouse import Warehouse
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from service.tablet_folder import TabletFolder
+from stelae.service.tablet_folder import TabletFolder
 folder = TabletFolder(Path(sys.argv[1]))
 (folder.path / "tablet").mkdir()
 print(folder.path, flush=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from service.options import ServerOptions
+from stelae.service.options import ServerOptions
 from stelae.warehouse import Warehouse
 from tests.service.listening import listening
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import read
+from stelae.builder import read
 from stelae.errors import InvalidRequest, NotFound
 from stelae.spark import register_source
 from stelae.warehouse import Warehouse

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from service.options import ServerOptions
 from stelae import AsyncClient
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
+from stelae.service.options import ServerOptions
 from stelae.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.stelae.clients import CLIENTS

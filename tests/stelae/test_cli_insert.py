@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from service.options import ServerOptions
 from stelae.cli import arguments, lookup, run
 from stelae.ownership import TableOwnership
+from stelae.service.options import ServerOptions
 from stelae.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.tables import commit_rows

@@ -30,7 +30,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.options import ServerOptions
 from stelae.calls import lookup_url
 from stelae.client import Client, InsertedRows, Rows, SnapshotGone
 from stelae.ddl import parse_create_table
@@ -44,6 +43,7 @@ from stelae.errors import (
     Unavailable,
     problem,
 )
+from stelae.service.options import ServerOptions
 from stelae.views import TableView
 from stelae.warehouse import Table, Warehouse
 from tests.service.listening import listening

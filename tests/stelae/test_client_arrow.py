@@ -26,7 +26,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from service.options import ServerOptions
 from stelae import wire
 from stelae.arrow import arrow_schema
 from stelae.arrow_wire import read_stream, rows_schema, write_stream
@@ -39,6 +38,7 @@ from stelae.http1 import Response
 from stelae.retries import Send
 from stelae.rows import RowCodec
 from stelae.schema import TableSchema
+from stelae.service.options import ServerOptions
 from stelae.transport import Request
 from stelae.warehouse import Warehouse
 from tests.service.listening import listening
