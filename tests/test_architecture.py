@@ -40,7 +40,7 @@ class Rule:
 
 RULES = (
     Rule(
-        ("stelae.builder", "stelae.service"), "stelae knows neither: move what both sides need into stelae/, or register "
+        ("stelae.builder", "stelae.service"), "stelae knows neither: move what both need into stelae/, or register "
         "a command through the entry point 'stelae.commands'", files=("stelae/**.py",),
     ),
     Rule(
