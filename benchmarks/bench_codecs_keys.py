@@ -20,8 +20,8 @@ import xxhash
 from benchmarks.common import nanoseconds, quick_mode, row_cost
 from stelae.buckets import BucketFunction
 from stelae.keys import KeyCodec
-from stelae.schema import Column
-from stelae.types import BigInt, DataType, String, Timestamp
+from stelae.schema.table_schema import Column
+from stelae.schema.types import BigInt, DataType, String, Timestamp
 
 Row = tuple[Any, ...]
 BIAS = 1 << 63

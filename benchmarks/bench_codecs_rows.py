@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from benchmarks.common import nanoseconds, quick_mode, row_cost
 from stelae.arrow import arrow_schema
-from stelae.options import TableOptions
 from stelae.rows import RowCodec
-from stelae.schema import Column, TableSchema
-from stelae.types import Array, BigInt, DataType, Double, Int, String, Timestamp
+from stelae.schema.options import TableOptions
+from stelae.schema.table_schema import Column, TableSchema
+from stelae.schema.types import Array, BigInt, DataType, Double, Int, String, Timestamp
 
 Row = tuple[Any, ...]
 HEADER = bytes(4)

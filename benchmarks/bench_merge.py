@@ -25,7 +25,7 @@ from stelae.builder.job import batches_by_rows
 from stelae.builder.plan import SLOT
 from stelae.builder.session import local_session
 from stelae.builder.writer import REPORT_DDL, BucketReport, WriteSpec
-from stelae.merging import state_columns
+from stelae.schema.merge_rules import state_columns
 from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:

@@ -34,10 +34,10 @@ import rocksdict as R  # noqa: N812 - options that are not ours to have, so not 
 
 from benchmarks.common import quick_mode
 from stelae.keys import KeyCodec
-from stelae.options import TableOptions
 from stelae.rows import RowCodec
-from stelae.schema import Column, TableSchema
-from stelae.types import BigInt, Double, Int, String, Timestamp
+from stelae.schema.options import TableOptions
+from stelae.schema.table_schema import Column, TableSchema
+from stelae.schema.types import BigInt, Double, Int, String, Timestamp
 
 BATCH = 250
 BATCHES = 200

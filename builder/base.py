@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from stelae import types as t
 from stelae.builder.changes import HIDDEN
 from stelae.builder.plan import files_of
 from stelae.builder.spark_errors import translated
 from stelae.manifest import PartitionFiles
-from stelae.merging import state_columns
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.merge_rules import state_columns
+from stelae.schema.table_schema import Column, TableSchema
 from stelae.spark.scan import BATCH_ROWS, RowDecoder, open_bucket
 from stelae.warehouse import Table
 

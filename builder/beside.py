@@ -25,7 +25,7 @@ from stelae.client import Client
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,12 +21,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stelae import types as t
-from stelae.aggregates import BITMAPS
 from stelae.builder.spark_errors import MARK
 from stelae.errors import InvalidRequest, problem
-from stelae.merging import Action, MergeRules, merge_rules
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.aggregate_functions import BITMAPS
+from stelae.schema.merge_rules import Action, MergeRules, merge_rules
+from stelae.schema.table_schema import Column, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType as SparkType
 
 RESERVED = "__stelae_"
-"""Columns of records and of the steps of a build start so; a table has none of that name (`stelae/validate.py`)."""
+"""Columns of records and of the steps of a build start so; a table has none of that name (`stelae/schema/checks.py`)."""
 HIDDEN = "__stelae_hidden"
 ACTION = "__stelae_action"
 INSERT, RETRACT, REMOVE = 0, 1, 2

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stelae import types as t
 from stelae.builder.changes import raise_for_row
 from stelae.errors import InvalidRequest
-from stelae.merging import ColumnRule
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.merge_rules import ColumnRule
+from stelae.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,6 @@ from itertools import accumulate
 from operator import and_
 from typing import TYPE_CHECKING
 
-from stelae import types as t
 from stelae.builder.beside import AskOwner
 from stelae.builder.changes import HIDDEN
 from stelae.builder.ground import Ground
@@ -32,7 +31,8 @@ from stelae.builder.spark_errors import translated
 from stelae.builder.writer import BucketReport, IdRanges
 from stelae.claims import IdRange, TableClaims, id_limit
 from stelae.errors import CorruptData
-from stelae.merging import stored_columns
+from stelae.schema import types as t
+from stelae.schema.merge_rules import stored_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

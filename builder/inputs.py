@@ -18,11 +18,11 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from stelae import types as t
 from stelae.builder.changes import order_matters, plain_path, with_arrival
 from stelae.builder.spark_errors import translated
 from stelae.errors import InvalidRequest, StelaeError
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import Column, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from stelae import __version__
-from stelae import types as t
 from stelae.builder.base import count_overlaid, schema_order, stored_rows
 from stelae.builder.beside import AskOwner, wait_until_served
 from stelae.builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
@@ -63,8 +62,9 @@ from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae.claims import IdRange
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
-from stelae.merging import HIDDEN_SINCE, state_columns, stored_columns
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_columns
+from stelae.schema.table_schema import TableSchema
 from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:

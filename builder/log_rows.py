@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stelae import types as t
 from stelae.builder.base import as_declared
 from stelae.builder.changes import HIDDEN
 from stelae.builder.ground import Ground
@@ -35,8 +34,9 @@ from stelae.keys import KeyCodec
 from stelae.log import LogPart, log_parts, read_part
 from stelae.log_records import Inserted
 from stelae.manifest import Snapshot
-from stelae.merging import state_columns
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.merge_rules import state_columns
+from stelae.schema.table_schema import TableSchema
 from stelae.spark.scan import BATCH_ROWS, RowDecoder, open_bucket
 from stelae.takeover import log_folder
 from stelae.warehouse import Table

@@ -5,7 +5,7 @@
       → one aggregate expression a column, the stored row among the records as what came first
       → one row a key: key columns, stored columns, hidden, records, forgotten
 
-docs/merging.md says what comes out; `stelae/merging.py` has the rules. Everything here is Spark expressions, evaluated
+docs/merging.md says what comes out; `stelae/schema/merge_rules.py` has the rules. Everything here is Spark expressions, evaluated
 in the JVM; what Spark has no exact function for leaves as a list of inputs, which `builder/folds.py` folds.
 
 Two orders rule a table. *Arrival* is the order in which records came in: builds, files, rows. *Position* is the merge
@@ -26,13 +26,13 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from stelae import types as t
 from stelae.builder.changes import ACTION, HIDDEN, ORDER, REMOVE, RETRACT, id_column, order_columns, raise_for_row
 from stelae.builder.folds import fold, is_folded_in_arrow
 from stelae.builder.plan import SLOT, BuildPlan
-from stelae.merging import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules
-from stelae.schema import Column as TableColumn
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.merge_rules import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules
+from stelae.schema.table_schema import Column as TableColumn
+from stelae.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec

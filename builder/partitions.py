@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stelae import types as t
 from stelae.builder.plan import MAX_PARTITIONS
 from stelae.builder.spark_errors import translated
 from stelae.errors import InvalidRequest
 from stelae.paths import PartitionValue, partition_folder
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import TableSchema
 from stelae.values import value_codec
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from functools import cached_property
 from typing import Literal
 
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
-from stelae.merging import MergeRules, merge_rules
 from stelae.paths import PartitionValue
-from stelae.schema import TableSchema
+from stelae.schema.merge_rules import MergeRules, merge_rules
+from stelae.schema.table_schema import TableSchema
 from stelae.warehouse import Table
 
 Mode = Literal["merge", "overwrite"]

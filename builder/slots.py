@@ -7,12 +7,12 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from stelae import types as t
 from stelae.buckets import spark_bucket_expression
 from stelae.builder.plan import SLOT, TASK, BuildPlan, PartitionPlan
 from stelae.builder.spark_errors import marked
 from stelae.errors import InvalidRequest
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import TableSchema
 from stelae.values import value_codec
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from stelae.builder.changes import HIDDEN
 from stelae.builder.merge import FORGOTTEN, RECORDS
 from stelae.builder.plan import SLOT, BuildPlan
 from stelae.builder.writer import KeyComparison, only_sequence
-from stelae.merging import merge_rules, stored_columns
-from stelae.schema import TableSchema
+from stelae.schema.merge_rules import merge_rules, stored_columns
+from stelae.schema.table_schema import TableSchema
 from stelae.spark.columns import as_arrow_has_it
 
 if TYPE_CHECKING:

@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from stelae import types as t
 from stelae.builder.beside import AskOwner
 from stelae.builder.folds import ArrowFold
 from stelae.builder.spark_errors import raise_marked
 from stelae.claims import FIRST_ID, IdRange
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
 from stelae.keys import KeyCodec
-from stelae.merging import HIDDEN_SINCE, stored_columns
-from stelae.options import FileOptions
 from stelae.paths import sst_path
 from stelae.rows import RowCodec
-from stelae.schema import TableSchema
+from stelae.schema import types as t
+from stelae.schema.merge_rules import HIDDEN_SINCE, stored_columns
+from stelae.schema.options import FileOptions
+from stelae.schema.table_schema import TableSchema
 from stelae.storage import Storage
 
 if TYPE_CHECKING:

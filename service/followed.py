@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from stelae.hash_index import HashIndex
 from stelae.manifest import Snapshot
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 from stelae.service.forwarding import RowsElsewhere
 from stelae.service.metrics import WorkerCounts
 from stelae.service.options import ServerOptions

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stelae.reader import TableReader
-from stelae.types import BigInt, Int, SmallInt, String, TinyInt
+from stelae.schema.types import BigInt, Int, SmallInt, String, TinyInt
 
 _KINDS: tuple[tuple[type, tuple[type, ...]], ...] = ((str, (String,)), (int, (TinyInt, SmallInt, Int, BigInt)))
 """JSON types whose values are keys as they are, and the column types for which they are."""

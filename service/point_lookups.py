@@ -23,9 +23,9 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from stelae.reader import MAX_SHAPES, Shape
+from stelae.schema.types import BigInt
 from stelae.service.metrics import BOUNDS_S, LOOKUP
 from stelae.service.tables import OpenSnapshot, ServedTable
-from stelae.types import BigInt
 from stelae.wire import COLUMNS_PARAMETER, JSON, SNAPSHOT_HEADER
 
 PLAIN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?@!$'()*,;"

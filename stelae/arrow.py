@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.errors import InvalidRequest, TooLarge
-from stelae.types import (
+from stelae.schema.types import (
     Array,
     BigInt,
     Binary,
@@ -49,7 +49,7 @@ from stelae.types import (
 )
 
 if TYPE_CHECKING:
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 Values: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int32]

@@ -22,7 +22,7 @@ from stelae.arrow import arrow_schema, arrow_type, conform
 from stelae.arrow_wire import END, SNAPSHOT, RowsAnswer
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.rows import RowReader
-from stelae.schema import Column, TableSchema
+from stelae.schema.table_schema import Column, TableSchema
 
 MAX_SELECTIONS = 64
 """Selections of columns that are kept prepared."""

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from stelae.arrow import conform, first_null, fixed_values
 from stelae.errors import InvalidRequest
 from stelae.keys import NULL_HINT, KeyCodec
-from stelae.types import Binary, String, Time, Timestamp, TimestampLtz
+from stelae.schema.types import Binary, String, Time, Timestamp, TimestampLtz
 
 if TYPE_CHECKING:
     from stelae.buckets import BucketFunction
-    from stelae.schema import Column, TableSchema
+    from stelae.schema.table_schema import Column, TableSchema
 
 Key: TypeAlias = tuple[Any, ...]
 """Physical values of the whole primary key, in declared order."""

@@ -36,10 +36,10 @@ from stelae.arrow import (
 )
 from stelae.errors import InvalidRequest
 from stelae.keys import FAILURES, normal_floats, plain_bytes, refused_value, text_bytes
-from stelae.types import NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String, quote_name
+from stelae.schema.types import NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String, quote_name
 
 if TYPE_CHECKING:
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 # On storage: rows sit in the bucket that these gave. Never change.
 SEED = 42

@@ -29,7 +29,7 @@ from stelae.frames import Frame, frame_of
 from stelae.http1 import Response
 from stelae.names import TableName
 from stelae.retries import RETRIED_STATUS, Pause, RetryBudget, Send, attempts
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 from stelae.stats import Counters
 from stelae.transport import (
     Endpoint,

@@ -43,7 +43,7 @@ from stelae.arrow import (
 )
 from stelae.cursor import Cursor, Mask, Positions, bounds_of, join, nulls_of
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.types import Array, Binary, Boolean, DataType, Decimal, Double, Float, Map, Row, String
+from stelae.schema.types import Array, Binary, Boolean, DataType, Decimal, Double, Float, Map, Row, String
 
 U32 = struct.Struct("<I")  # On disk. Never change.
 LENGTH = np.dtype("<u4")  # On disk. Never change.

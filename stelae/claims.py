@@ -27,10 +27,10 @@ from uuid import uuid4
 from stelae.checksum import seal_json
 from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.paths import CLAIM_FOLDER, claim_path, parse_claim_path
-from stelae.schema import Column
+from stelae.schema.table_schema import Column
+from stelae.schema.types import Int
 from stelae.sealed import MAX_COUNT, open_sealed_fields
 from stelae.storage import Storage
-from stelae.types import Int
 
 FORMAT = 1  # On disk. Never renumber.
 FIRST_ID = 1

@@ -21,8 +21,8 @@ from stelae.errors import InvalidRequest
 from stelae.log import read_log
 from stelae.log_records import Granted, Inserted
 from stelae.rows import RowCodec, RowReader
-from stelae.schema import TableSchema
-from stelae.types import Int
+from stelae.schema.table_schema import TableSchema
+from stelae.schema.types import Int
 
 CHUNK_ROWS = 8192
 """Rows of the log to decode in one go."""

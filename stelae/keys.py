@@ -50,10 +50,10 @@ from stelae.arrow import (
     variable_values,
 )
 from stelae.errors import CorruptData, InvalidRequest, TooLarge
-from stelae.types import INTEGERS, NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String
+from stelae.schema.types import INTEGERS, NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String
 
 if TYPE_CHECKING:
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 # On disk. Never change.
 TERMINATOR = b"\x00\x01"

@@ -43,7 +43,7 @@ from stelae.keys import KeyCodec, prefix_end
 from stelae.manifest import Snapshot
 from stelae.paths import PartitionValue
 from stelae.rows import FLAGS_AT, HIDDEN, RowReader
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 from stelae.sst import OnlineRows, Tablet
 from stelae.values import ValueCodec, as_is, value_codec
 

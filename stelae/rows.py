@@ -25,13 +25,13 @@ from stelae.arrow import Values, arrow_type, conform, from_variable, variable_va
 from stelae.cells import FAILURES, U32, Fields, FixedCell
 from stelae.cursor import Cursor, Mask, join, nulls_of, records_at
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.merging import stored_columns
-from stelae.schema import MAX_SCHEMA_ID
-from stelae.types import INTEGERS, Array, Binary, DataType, Decimal, Double, Float, Map, Row
+from stelae.schema.merge_rules import stored_columns
+from stelae.schema.table_schema import MAX_SCHEMA_ID
+from stelae.schema.types import INTEGERS, Array, Binary, DataType, Decimal, Double, Float, Map, Row
 from stelae.values import as_is, value_codec
 
 if TYPE_CHECKING:
-    from stelae.schema import Column, TableSchema
+    from stelae.schema.table_schema import Column, TableSchema
 
 SCHEMA_ID = struct.Struct("<H")  # On disk. Never change.
 HIDDEN = 0x01  # On disk. Never renumber.
@@ -64,7 +64,7 @@ class Heads:
 class RowCodec:
     """Encodes rows of one schema, and decodes rows that have its id.
 
-    Columns are the schema's value columns, in their order, and after them its state columns (`stelae/merging.py`): only
+    Columns are the schema's value columns, in their order, and after them its state columns (`stelae/schema/merge_rules.py`): only
     those who name them get to see them, and where rows are encoded they may be left out, and are null then. A value
     that its column cannot hold, or a null in a NOT NULL column (a tombstone may have them), raises InvalidRequest
     naming the column; bytes that are no row of this schema raise CorruptData. Methods for one row and for many agree

@@ -32,7 +32,7 @@ import rocksdict
 
 from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
-from stelae.options import FileOptions
+from stelae.schema.options import FileOptions
 
 MIB = 1024 * 1024
 BLOCK_BYTES = 4096

@@ -51,7 +51,7 @@ import orjson
 
 from stelae import temporal
 from stelae.errors import InvalidRequest
-from stelae.types import (
+from stelae.schema.types import (
     NESTED,
     Array,
     BigInt,
@@ -72,7 +72,7 @@ from stelae.types import (
 )
 
 if TYPE_CHECKING:
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 In: TypeAlias = Callable[[Any, str], Any]
 Out: TypeAlias = Callable[[Any], Any]

@@ -14,13 +14,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stelae.errors import InvalidRequest
-from stelae.schema import TableSchema
-from stelae.types import Integer, String
+from stelae.schema.table_schema import TableSchema
+from stelae.schema.types import Integer, String
 from stelae.values import as_is, type_codec
 
 if TYPE_CHECKING:
     from stelae.arrow_views import ArrowView
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = Any

@@ -20,13 +20,13 @@ from typing import Any
 
 from stelae.checksum import open_sealed_json, seal_json
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
-from stelae.evolution import AlterTable, evolve
 from stelae.names import TableName
 from stelae.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
-from stelae.schema import TableSchema
+from stelae.schema.alter import AlterTable, evolve
+from stelae.schema.checks import check_table
+from stelae.schema.table_schema import TableSchema
 from stelae.snapshots import TableSnapshots
 from stelae.storage import Storage, StorageView, exists, open_storage
-from stelae.validate import check_table
 
 FIRST_SCHEMA_ID = 0
 
@@ -50,7 +50,7 @@ class Warehouse:
         can't be a table.
         """
         if isinstance(definition, str):
-            from stelae.ddl import parse_create_table
+            from stelae.schema.sql import parse_create_table
 
             name, schema, says_if_not_exists = parse_create_table(definition)
             if_not_exists = if_not_exists or says_if_not_exists
@@ -81,7 +81,7 @@ class Warehouse:
         the table can't have.
         """
         if isinstance(change, str):
-            from stelae.ddl import parse_alter_table
+            from stelae.schema.sql import parse_alter_table
 
             change = parse_alter_table(change)
         try:

@@ -63,8 +63,8 @@ RULES = (
     Rule(("rocksdict",), "use stelae/sst.py (SstWriter, Tablet)", allowed=("stelae/sst.py",)),
     Rule(("obstore",), "use stelae/storage.py (open_storage, Storage)", allowed=("stelae/storage.py",)),
     Rule(
-        ("sqlglot",), "use stelae/ddl.py (parse_create_table, parse_alter_table)",
-        allowed=("stelae/ddl.py", "stelae/dialect.py"),
+        ("sqlglot",), "use stelae/schema/sql.py (parse_create_table, parse_alter_table)",
+        allowed=("stelae/schema/sql.py", "stelae/schema/sql_grammar.py"),
     ),
     Rule(
         ("aiohttp", "httpx", "requests", "urllib3", "http.client"), "use stelae/client.py (Client)",
@@ -91,7 +91,7 @@ def test_imports_keep_their_directions() -> None:
         ("service/app.py", "import stelae.builder", "share through stelae/"),
         ("service/app.py", "import builder", "one import name"),
         ("service/app.py", "import importlib\nimportlib.import_module('stelae.builder.job')", "share through stelae/"),
-        ("service/app.py", "from importlib import import_module as load\nload('sqlglot')", "stelae/ddl.py"),
+        ("service/app.py", "from importlib import import_module as load\nload('sqlglot')", "stelae/schema/sql.py"),
         ("builder/plan.py", "from rich.console import Console", "listener"),
     ],
 )

@@ -261,7 +261,7 @@ def test_builds_never_overlap_and_give_up() -> None:
 
 
 def test_example_table_is_one_that_builds_name() -> None:
-    from stelae.ddl import parse_create_table
+    from stelae.schema.sql import parse_create_table
 
     name, _, if_not_exists = parse_create_table((KUBERNETES / "users.sql").read_text())
     assert if_not_exists, "the CronJob creates it every night"

@@ -13,7 +13,7 @@ from stelae.cli.lookup import NOT_FOUND, URL_VARIABLE, ServerSource, key_values,
 from stelae.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from stelae.schema import TableSchema
+    from stelae.schema.table_schema import TableSchema
 
 
 def register(app: typer.Typer) -> None:

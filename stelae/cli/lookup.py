@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from stelae import types as t
 from stelae.cli import screen
 from stelae.cli.arguments import (
     WAREHOUSE_HELP,
@@ -22,12 +21,13 @@ from stelae.cli.arguments import (
     parse_names,
 )
 from stelae.errors import InvalidRequest, Unavailable
+from stelae.schema import types as t
 
 if TYPE_CHECKING:
     from stelae.client import Client
     from stelae.manifest import PartitionFiles, Snapshot
     from stelae.reader import SnapshotReader
-    from stelae.schema import TableSchema
+    from stelae.schema.table_schema import TableSchema
     from stelae.warehouse import Table
 
 URL_VARIABLE = "STELAE_URL"

@@ -16,7 +16,7 @@ from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, 
 if TYPE_CHECKING:
     from stelae.manifest import Snapshot
     from stelae.names import TableName
-    from stelae.schema import Column, TableSchema
+    from stelae.schema.table_schema import Column, TableSchema
     from stelae.warehouse import Table, Warehouse
 
 
@@ -34,7 +34,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave a table that exists as it is.")] = False,
 ) -> None:
     """Create a table from SQL."""
-    from stelae.ddl import parse_create_table
+    from stelae.schema.sql import parse_create_table
     from stelae.warehouse import Warehouse
 
     name, schema, says_if_not_exists = parse_create_table(_read_sql(file))
@@ -53,7 +53,7 @@ def alter(
     warehouse: WarehouseOption,
 ) -> None:
     """Add columns to a table, or set its options, by SQL."""
-    from stelae.ddl import parse_alter_table
+    from stelae.schema.sql import parse_alter_table
 
     store = open_warehouse(warehouse)
     change = parse_alter_table(_read_sql(file))

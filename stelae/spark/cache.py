@@ -20,14 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae import types as t
 from stelae.arrow import MAX_LONG_DIGITS, conform, fixed_values
 from stelae.keys import KeyCodec
+from stelae.schema import types as t
 from stelae.spark.growing import GrowingBits, GrowingColumn
 from stelae.spark.key_index import BytesIndex, Entries, Positions, WordIndex
 
 if TYPE_CHECKING:
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 NO_KEY = -1
 """In place of an entry: the row has a null where a key can't have one."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stelae import types as t
 from stelae.errors import InvalidRequest
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import Column, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from stelae import types as t
 from stelae.errors import InvalidRequest
+from stelae.schema import types as t
 from stelae.spark.columns import key_argument
 from stelae.spark.plan import (
     DEFAULT_BATCH_SIZE,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 ROW = "__stelae_row"
 

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stelae import types as t
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import Column, TableSchema
 from stelae.spark.columns import as_arrow_has_it
 from stelae.warehouse import Table
 

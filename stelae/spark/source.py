@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, EqualTo, In, InputPartition
 
-from stelae import types as t
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
+from stelae.schema import types as t
 from stelae.spark.columns import as_arrow_has_it
 from stelae.spark.errors import raise_marked, show_ours
 from stelae.spark.scan import BATCH_ROWS, HIDDEN, RowDecoder, open_bucket
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from stelae.manifest import PartitionFiles, Snapshot
-    from stelae.schema import TableSchema
+    from stelae.schema.table_schema import TableSchema
 
 OPTIONS = ("warehouse", "table", "path", "snapshot")
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from stelae.client import Client
-    from stelae.schema import Column
+    from stelae.schema.table_schema import Column
 
 HELD_ROWS = 262_144
 """Rows of a task that may wait for answers; they wait in the memory of the JVM, only their keys are here."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stelae import types as t
 from stelae.builder import build, read
 from stelae.loading import open_snapshot
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import Column, TableSchema
 from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
 from tests.builder import bitmaps

@@ -21,7 +21,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from operator import itemgetter
 from typing import Any
 
-from stelae import types as t
+from stelae.schema import types as t
 
 Record = tuple[str, dict[str, Any]]
 """Row kind and values by column name."""

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stelae.buckets import BucketFunction, spark_bucket_expression
 from stelae.keys import KeyCodec
-from stelae.schema import Column
-from stelae.types import quote_name
+from stelae.schema.table_schema import Column
+from stelae.schema.types import quote_name
 from tests.stelae.physical import KEY_TYPES, arrow_array, random_values
 
 ROWS = 3000

@@ -20,10 +20,10 @@ from stelae.builder.changes import change_records
 from stelae.builder.ground import Ground
 from stelae.builder.job import make_plan
 from stelae.builder.plan import choose_bucket_count
-from stelae.ddl import parse_create_table
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.keys import KeyCodec
 from stelae.loading import open_snapshot
+from stelae.schema.sql import parse_create_table
 from stelae.warehouse import Table, Warehouse
 from tests.files import read_file
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from stelae.ddl import parse_create_table
-from stelae.schema import TableSchema
+from stelae.schema.sql import parse_create_table
+from stelae.schema.table_schema import TableSchema
 from tests.builder.merge_model import Model, Record, RefusedError
 from tests.cases import FILES, Case, comparable, expected_rows, load, numbers_of, to_python
 

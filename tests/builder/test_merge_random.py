@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.builder import build
-from stelae.ddl import parse_create_table
-from stelae.schema import Column
+from stelae.schema.sql import parse_create_table
+from stelae.schema.table_schema import Column
 from stelae.warehouse import Warehouse
 from tests.builder import bitmaps
 from tests.builder.case_tables import KIND, read_rows, served_rows

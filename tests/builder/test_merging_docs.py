@@ -19,14 +19,14 @@ import orjson
 import pyroaring
 import pytest
 
-from stelae.aggregates import FUNCTIONS
 from stelae.builder import build
-from stelae.ddl import parse_create_table
 from stelae.errors import StelaeError
 from stelae.loading import open_snapshot
-from stelae.merging import ColumnRule, merge_rules
-from stelae.schema import TableSchema
-from stelae.types import quote_name
+from stelae.schema.aggregate_functions import FUNCTIONS
+from stelae.schema.merge_rules import ColumnRule, merge_rules
+from stelae.schema.sql import parse_create_table
+from stelae.schema.table_schema import TableSchema
+from stelae.schema.types import quote_name
 from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
 

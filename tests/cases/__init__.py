@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from stelae import types as t
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.table_schema import Column, TableSchema
 from stelae.values import value_codec
 
 Record = list[Any]

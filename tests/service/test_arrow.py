@@ -20,7 +20,7 @@ import pytest
 from stelae.arrow import arrow_type
 from stelae.arrow_wire import END, read_rows, write_table
 from stelae.rows import RowReader
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 from stelae.values import type_codec, value_codec
 from stelae.warehouse import Warehouse
 from stelae.wire import ARROW

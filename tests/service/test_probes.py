@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 from stelae.service.app import create_app
 from stelae.service.options import ServerOptions
 from stelae.service.watcher import Watcher

@@ -15,8 +15,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from stelae.arrow import arrow_type, fixed_values
-from stelae.schema import Column
-from stelae.types import (
+from stelae.schema.table_schema import Column
+from stelae.schema.types import (
     BigInt,
     Binary,
     Boolean,

@@ -24,8 +24,8 @@ from stelae.arrow import (
     variable_values,
 )
 from stelae.errors import InvalidRequest, TooLarge
-from stelae.schema import Column
-from stelae.types import (
+from stelae.schema.table_schema import Column
+from stelae.schema.types import (
     Array,
     BigInt,
     Binary,

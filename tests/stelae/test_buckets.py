@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from stelae.buckets import BucketFunction, spark_bucket_expression
 from stelae.errors import InvalidRequest
-from stelae.schema import Column
-from stelae.types import Array, BigInt, DataType, Decimal, Int, String, TinyInt
+from stelae.schema.table_schema import Column
+from stelae.schema.types import Array, BigInt, DataType, Decimal, Int, String, TinyInt
 from tests.stelae.physical import KEY_TYPES, arrow_array, key_columns, values_of
 from tests.stelae.test_keys import examples, types_named
 

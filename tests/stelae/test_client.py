@@ -32,7 +32,6 @@ from hypothesis import strategies as st
 
 from stelae.calls import lookup_url
 from stelae.client import Client, InsertedRows, Rows, SnapshotGone
-from stelae.ddl import parse_create_table
 from stelae.errors import (
     Conflict,
     CorruptData,
@@ -43,6 +42,7 @@ from stelae.errors import (
     Unavailable,
     problem,
 )
+from stelae.schema.sql import parse_create_table
 from stelae.service.options import ServerOptions
 from stelae.views import TableView
 from stelae.warehouse import Table, Warehouse

@@ -31,13 +31,13 @@ from stelae.arrow import arrow_schema
 from stelae.arrow_wire import read_stream, rows_schema, write_stream
 from stelae.calls import Action, Calls, Settings, SnapshotGone, Steps, Together
 from stelae.client import Client, PrefixRows
-from stelae.ddl import parse_alter_table, parse_create_table
 from stelae.errors import InvalidRequest, NotFound, StelaeError, TooLarge, Unavailable, problem
-from stelae.evolution import evolve
 from stelae.http1 import Response
 from stelae.retries import Send
 from stelae.rows import RowCodec
-from stelae.schema import TableSchema
+from stelae.schema.alter import evolve
+from stelae.schema.sql import parse_alter_table, parse_create_table
+from stelae.schema.table_schema import TableSchema
 from stelae.service.options import ServerOptions
 from stelae.transport import Request
 from stelae.warehouse import Warehouse

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from stelae.arrow import arrow_type
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.keys import KeyCodec, prefix_end
-from stelae.schema import Column
-from stelae.types import (
+from stelae.schema.table_schema import Column
+from stelae.schema.types import (
     Array,
     BigInt,
     Binary,

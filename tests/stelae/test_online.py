@@ -27,7 +27,7 @@ from stelae.log_records import Granted, Inserted, Record, Skipped
 from stelae.online import replay
 from stelae.reader import OverlaidTablet, SnapshotReader, TableReader
 from stelae.rows import RowCodec
-from stelae.schema import TableSchema
+from stelae.schema.table_schema import TableSchema
 from stelae.sst import BlockCache, OnlineRows
 from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse

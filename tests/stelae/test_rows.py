@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.rows import HIDDEN, RowCodec, RowReader, hidden_mask
-from stelae.schema import Column, TableSchema
-from stelae.types import (
+from stelae.schema.table_schema import Column, TableSchema
+from stelae.schema.types import (
     VARIABLE,
     Array,
     BigInt,

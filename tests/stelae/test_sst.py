@@ -18,7 +18,7 @@ import pytest
 
 from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
-from stelae.options import FileOptions
+from stelae.schema.options import FileOptions
 from stelae.sst import BLOCK_BYTES, BLOOM_BITS_PER_KEY, BlockCache, OnlineRows, SstInfo, SstWriter, Tablet
 from tests.files import read_file
 

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from stelae import temporal
 from stelae.errors import InvalidRequest
-from stelae.schema import Column
-from stelae.types import (
+from stelae.schema.table_schema import Column
+from stelae.schema.types import (
     INTEGERS,
     Array,
     BigInt,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from stelae import options
 from stelae.errors import InvalidRequest
-from stelae.options import (
+from stelae.schema import options
+from stelae.schema.options import (
     BY_SPELLING,
     DEFINITION,
     NOT_YET,
@@ -31,7 +31,7 @@ from stelae.options import (
     find_option,
 )
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def refusal(raw: dict[str, str]) -> InvalidRequest:
@@ -449,7 +449,7 @@ def test_a_name_like_nothing_suggests_the_page(name: str) -> None:
 
 def test_the_page_on_disk_is_the_one_that_is_printed() -> None:
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-    assert page == options.reference_page(), "print it again: python -m stelae.options > docs/options.md"
+    assert page == options.reference_page(), "print it again: python -m stelae.schema.options > docs/options.md"
 
 
 def test_the_page_names_every_option() -> None:

@@ -2,15 +2,15 @@
 
     TableOptions         options that work: its fields are the declarations
     ColumnOptions        those of one column, `fields.<column>.…`, likewise
-    DEFINITION           parts of the definition that may be written as options; stelae/ddl.py takes them out
+    DEFINITION           parts of the definition that may be written as options; stelae/schema/sql.py takes them out
     NOT_YET, PATTERNS    every other option of primary-key tables of Apache Paimon and Apache Fluss: known, not applied
-                         (their names are in stelae/known_options.py)
+                         (their names are in stelae/schema/unsupported_options.py)
 
 Names and meaning are theirs, so that a statement written for them says here what it says there. What this version does
 not apply is refused by name, never silently ignored; a value that asks for what happens anyway (`changelog-producer` =
 `none`) is accepted.
 
-docs/options.md is printed from these declarations: `python -m stelae.options > docs/options.md`.
+docs/options.md is printed from these declarations: `python -m stelae.schema.options > docs/options.md`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stelae.aggregates import find_function
 from stelae.errors import InvalidRequest
-from stelae.known_options import NAMES, TEMPLATES
+from stelae.schema.aggregate_functions import find_function
+from stelae.schema.unsupported_options import NAMES, TEMPLATES
 
 MAX_BUCKETS = 65_536
 """Buckets of one partition: the manifest names every one of them."""
@@ -867,7 +867,7 @@ def nearest_name(spelling: str) -> str | None:
 _INTRODUCTION = """\
 # Table options
 
-<!-- Printed by `python -m stelae.options > docs/options.md`: change stelae/options.py, then print it again. -->
+<!-- Printed by `python -m stelae.schema.options > docs/options.md`: change stelae/schema/options.py, then print it again. -->
 
 Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'value')` in [CREATE TABLE](sql.md). Their
 names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. Values

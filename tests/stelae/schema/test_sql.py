@@ -1,7 +1,7 @@
 """Goal: a CREATE TABLE as the documentation of Paimon and Fluss shows it makes the table that it describes; anything
 else is refused with its place, and never dropped silently.
 
-Method: tables of cases in tests/cases_ddl (statements in, definitions or errors out), one runner each. Then what no
+Method: tables of cases in tests/stelae/schema/cases (statements in, definitions or errors out), one runner each. Then what no
 single statement shows: the JSON form keeps every definition, SQL made from a schema makes that schema again, no
 statement fails with anything but InvalidRequest, and a schema is read without loading sqlglot.
 """
@@ -19,17 +19,18 @@ from typing import Any
 import pytest
 import yaml
 
-from stelae import aggregates, types
-from stelae.aggregates import find_function
-from stelae.ddl import parse_create_table
 from stelae.errors import InvalidRequest
 from stelae.names import TableName
-from stelae.options import TableOptions
-from stelae.schema import Column, TableSchema
-from stelae.types import quote_name
-from stelae.validate import check_table
+from stelae.schema import aggregate_functions as aggregates
+from stelae.schema import types
+from stelae.schema.aggregate_functions import find_function
+from stelae.schema.checks import check_table
+from stelae.schema.options import TableOptions
+from stelae.schema.sql import parse_create_table
+from stelae.schema.table_schema import Column, TableSchema
+from stelae.schema.types import quote_name
 
-CASES = Path(__file__).parent.parent / "cases_ddl"
+CASES = Path(__file__).parent / "cases"
 
 
 def cases(name: str) -> Any:
@@ -161,7 +162,7 @@ def test_a_schema_made_by_hand_keeps_to_the_rules() -> None:
 
 
 def test_a_schema_is_read_without_loading_sqlglot() -> None:
-    check = "import sys, stelae.schema, stelae.ddl, stelae.validate; print('sqlglot' in sys.modules)"
+    check = "import sys, stelae.schema.table_schema, stelae.schema.sql, stelae.schema.checks; print('sqlglot' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 

@@ -1,6 +1,6 @@
 """What may change in a table's definition, as `ALTER TABLE` says it: columns are added, options are set.
 
-    AlterTable   what a statement asks for; made by stelae/ddl.py
+    AlterTable   what a statement asks for; made by stelae/schema/sql.py
     evolve       the versions that there are and a change in, the next version out: no storage
 
 Everything else about a table is in the bytes that it has stored: keys, buckets, how records were merged. A new column
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from stelae.errors import InvalidRequest
 from stelae.names import TableName
-from stelae.options import OPTIONS, TableOptions, find_option
-from stelae.schema import MAX_SCHEMA_ID, Column, TableSchema
-from stelae.types import DataType
-from stelae.validate import check_table
+from stelae.schema.checks import check_table
+from stelae.schema.options import OPTIONS, TableOptions, find_option
+from stelae.schema.table_schema import MAX_SCHEMA_ID, Column, TableSchema
+from stelae.schema.types import DataType
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from stelae import types
-from stelae.aggregates import FUNCTIONS
 from stelae.errors import InvalidRequest
-from stelae.merging import VERSION_TYPES, ColumnRule, MergeRules, merge_rules
-from stelae.options import ColumnOptions, Option, TableOptions, find_option
-from stelae.schema import Column, TableSchema
-from stelae.types import DataType
+from stelae.schema import types
+from stelae.schema.aggregate_functions import FUNCTIONS
+from stelae.schema.merge_rules import VERSION_TYPES, ColumnRule, MergeRules, merge_rules
+from stelae.schema.options import ColumnOptions, Option, TableOptions, find_option
+from stelae.schema.table_schema import Column, TableSchema
+from stelae.schema.types import DataType
 
 MAX_COLUMN_NAME_LENGTH = 255
 MAX_LENGTH = 2_147_483_647

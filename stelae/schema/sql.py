@@ -13,14 +13,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from stelae import types
 from stelae.errors import InvalidRequest
-from stelae.evolution import AlterTable, NewColumn
 from stelae.names import DEFAULT_DATABASE, TableName
-from stelae.options import PARTITION, PRIMARY_KEY, TableOptions, find_option
-from stelae.schema import Column, TableSchema
-from stelae.types import DataType
-from stelae.validate import MAX_LENGTH, check_table
+from stelae.schema import types
+from stelae.schema.alter import AlterTable, NewColumn
+from stelae.schema.checks import MAX_LENGTH, check_table
+from stelae.schema.options import PARTITION, PRIMARY_KEY, TableOptions, find_option
+from stelae.schema.table_schema import Column, TableSchema
+from stelae.schema.types import DataType
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 def parse_create_table(sql: str) -> tuple[TableName, TableSchema, bool]:
     """Name, checked schema (id 0, columns 0..n-1) and IF NOT EXISTS of the one CREATE TABLE in `sql`."""
-    from stelae import dialect  # takes a third of a second: see there
+    from stelae.schema import sql_grammar as dialect  # takes a third of a second: see there
 
     create = dialect.parse_create(sql)
     return _table_name(create.this.this), _schema(create), bool(create.args["exists"])
@@ -38,7 +38,7 @@ def parse_create_table(sql: str) -> tuple[TableName, TableSchema, bool]:
 
 def parse_alter_table(sql: str) -> AlterTable:
     """What the one ALTER TABLE in `sql` asks for. `evolve` says whether the table can have it."""
-    from stelae import dialect
+    from stelae.schema import sql_grammar as dialect
 
     alter = dialect.parse_alter(sql)
     actions = alter.args["actions"]

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from stelae import types as t
 from stelae.errors import InvalidRequest
+from stelae.schema import types as t
 
 Kind = Literal["commutes", "picks", "accumulates"]
 

@@ -1,7 +1,7 @@
 """What a table is: columns, keys, options. One immutable version of it; every stored row names the version it was
 written with.
 
-`stelae/ddl.py` makes a schema from SQL, `stelae/options.py` types its options, `stelae/warehouse.py` stores it.
+`stelae/schema/sql.py` makes a schema from SQL, `stelae/schema/options.py` types its options, `stelae/warehouse.py` stores it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.options import TableOptions
-from stelae.types import DataType, decode_type, encode_type
+from stelae.schema.options import TableOptions
+from stelae.schema.types import DataType, decode_type, encode_type
 
 FORMAT = 1  # On disk. Never renumber.
 MAX_SCHEMA_ID = 0xFFFF

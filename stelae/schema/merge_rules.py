@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from stelae import types as t
-from stelae.aggregates import BY_NAME, Function, find_function
-from stelae.options import ColumnOptions
-from stelae.schema import Column, TableSchema
+from stelae.schema import types as t
+from stelae.schema.aggregate_functions import BY_NAME, Function, find_function
+from stelae.schema.options import ColumnOptions
+from stelae.schema.table_schema import Column, TableSchema
 
 Engine = Literal["deduplicate", "first-row", "versioned", "partial-update", "aggregation"]
 

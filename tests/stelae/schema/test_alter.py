@@ -1,6 +1,6 @@
 """Goal: ALTER TABLE adds the columns and sets the options that it names, and refuses everything else with its place.
 
-Method: a table of cases in tests/cases_ddl/altered.yaml, statements in, the next version or an error out; then ids of
+Method: a table of cases in tests/stelae/schema/cases/altered.yaml, statements in, the next version or an error out; then ids of
 columns over many versions.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from stelae.ddl import parse_alter_table, parse_create_table
 from stelae.errors import InvalidRequest
-from stelae.evolution import evolve
 from stelae.names import TableName
-from stelae.schema import MAX_SCHEMA_ID, Column
+from stelae.schema.alter import evolve
+from stelae.schema.sql import parse_alter_table, parse_create_table
+from stelae.schema.table_schema import MAX_SCHEMA_ID, Column
 
-CASES = yaml.safe_load((Path(__file__).parent.parent / "cases_ddl" / "altered.yaml").read_text(encoding="utf-8"))
+CASES = yaml.safe_load((Path(__file__).parent / "cases" / "altered.yaml").read_text(encoding="utf-8"))
 _, TABLE, _ = parse_create_table(
     "CREATE TABLE shop.t (a INT, b STRING, PRIMARY KEY (a)) WITH ('snapshot.num-retained' = '3')"
 )
