@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
-from stelae.buckets import spark_bucket_expression
 from stelae.builder import run_build
 from stelae.builder.session import local_session
+from stelae.encoding.buckets import spark_bucket_expression
 from stelae.warehouse import Warehouse
 
 ORDERS = """

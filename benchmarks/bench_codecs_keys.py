@@ -18,8 +18,8 @@ import pyarrow as pa
 import xxhash
 
 from benchmarks.common import nanoseconds, quick_mode, row_cost
-from stelae.buckets import BucketFunction
-from stelae.keys import KeyCodec
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
 from stelae.schema.table_schema import Column
 from stelae.schema.types import BigInt, DataType, String, Timestamp
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.common import nanoseconds, quick_mode, row_cost
-from stelae.arrow import arrow_schema
-from stelae.rows import RowCodec
+from stelae.encoding.arrow import arrow_schema
+from stelae.encoding.rows import RowCodec
 from stelae.schema.options import TableOptions
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import Array, BigInt, DataType, Double, Int, String, Timestamp

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
-from stelae.buckets import spark_bucket_expression
 from stelae.builder import read, run_build
 from stelae.builder.base import stored_rows
 from stelae.builder.changes import HIDDEN
@@ -25,6 +24,7 @@ from stelae.builder.job import batches_by_rows
 from stelae.builder.plan import SLOT
 from stelae.builder.session import local_session
 from stelae.builder.writer import REPORT_DDL, BucketReport, WriteSpec
+from stelae.encoding.buckets import spark_bucket_expression
 from stelae.schema.merge_rules import state_columns
 from stelae.warehouse import Table, Warehouse
 

@@ -33,8 +33,8 @@ import pyarrow as pa
 import rocksdict as R  # noqa: N812 - options that are not ours to have, so not through stelae/sst.py
 
 from benchmarks.common import quick_mode
-from stelae.keys import KeyCodec
-from stelae.rows import RowCodec
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowCodec
 from stelae.schema.options import TableOptions
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import BigInt, Double, Int, String, Timestamp

@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.buckets import BucketFunction
-from stelae.keys import KeyCodec
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowCodec
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.paths import sst_path
-from stelae.rows import RowCodec
 from stelae.sst import SstWriter
 from stelae.warehouse import Table, Warehouse
 

@@ -22,8 +22,8 @@ from benchmarks import processes
 from benchmarks.peers import POSTGRES_USER, check_packages, check_postgres, check_redis, postgres, redis
 from benchmarks.people import chunks, create_people, make_people
 from benchmarks.servers import tablet_server
-from stelae.keys import KeyCodec
-from stelae.rows import RowCodec
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowCodec
 from stelae.warehouse import Table
 
 GIB = 2**30

@@ -120,7 +120,7 @@ class AskOwner:
         """The keys of some rows as mappings of Python values."""
         import pyarrow as pa
 
-        from stelae.values import value_codec
+        from stelae.encoding.values import value_codec
 
         codecs = {column.name: value_codec(column) for column in self.schema.partition_columns}
         slots = batch.column(0).to_numpy()[rows].tolist()

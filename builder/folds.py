@@ -281,7 +281,7 @@ def _decimal_products(inputs: pa.Array, rule: ColumnRule, key_of: Callable[[int]
     """Each step is rounded half up to the column's scale, as Paimon does it."""
     import pyarrow as pa
 
-    from stelae.arrow import arrow_type
+    from stelae.encoding.arrow import arrow_type
 
     data_type = rule.column.type
     if not isinstance(data_type, t.Decimal):

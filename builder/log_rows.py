@@ -29,8 +29,8 @@ from stelae.builder.partitions import Values, sum_partitions
 from stelae.builder.plan import PartitionPlan, files_of
 from stelae.builder.slots import with_places
 from stelae.builder.spark_errors import raise_marked
+from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, StelaeError
-from stelae.keys import KeyCodec
 from stelae.log import LogPart, log_parts, read_part
 from stelae.log_records import Inserted
 from stelae.manifest import Snapshot

@@ -7,13 +7,13 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from stelae.buckets import spark_bucket_expression
 from stelae.builder.plan import SLOT, TASK, BuildPlan, PartitionPlan
 from stelae.builder.spark_errors import marked
+from stelae.encoding.buckets import spark_bucket_expression
+from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
-from stelae.values import value_codec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl
 import orjson
 import pyarrow as pa
 
-from stelae.batches import Key
+from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest, StelaeError, TooLarge
 from stelae.reader import Shape, TableReader, check_batch_size
 from stelae.service.arrow_bodies import (

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.arrow_wire import rows_schema
-from stelae.batches import Key
+from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest
 from stelae.reader import JsonRow, Shape, TableReader, check_batch_size
 from stelae.service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream

@@ -40,8 +40,8 @@ from typing import TypeVar
 
 import orjson
 
-from stelae.batches import Key, chosen
 from stelae.claims import Claim, TableClaims, id_limit
+from stelae.encoding.key_batch import Key, chosen
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
 from stelae.inserting import GrantedIds, NewRows, check_takes_inserts, unused_ids
 from stelae.log import Entry, GroupCommit, LogWriter, again, read_log

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae import wire
-from stelae.arrow import arrow_schema, arrow_type, conform
 from stelae.arrow_wire import END, SNAPSHOT, RowsAnswer
+from stelae.encoding.arrow import arrow_schema, arrow_type, conform
+from stelae.encoding.rows import RowReader
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.rows import RowReader
 from stelae.schema.table_schema import Column, TableSchema
 
 MAX_SELECTIONS = 64

@@ -789,7 +789,7 @@ def lookup_url(table: str, key: Mapping[str, Any], columns: Sequence[str] | None
 
 
 def _query_text(value: Any) -> str:
-    """A JSON value of a key column as `from_text` of `stelae/values.py` takes it."""
+    """A JSON value of a key column as `from_text` of `stelae/encoding/values.py` takes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)

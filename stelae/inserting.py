@@ -17,10 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from stelae.claims import Claim, IdRange
+from stelae.encoding.rows import RowCodec, RowReader
 from stelae.errors import InvalidRequest
 from stelae.log import read_log
 from stelae.log_records import Granted, Inserted
-from stelae.rows import RowCodec, RowReader
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Int
 

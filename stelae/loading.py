@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
+from stelae.encoding.values import value_codec
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.preparing import Preparation, prepare_tablets, prepare_tablets_apart
 from stelae.reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
 from stelae.sst import BlockCache, Tablet
-from stelae.values import value_codec
 from stelae.warehouse import Table
 
 LOAD_THREADS = 2

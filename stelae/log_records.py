@@ -85,9 +85,9 @@ class Inserted:
     """Values of the partition columns, as in the manifest."""
     bucket: int
     keys: Sequence[bytes]
-    """Key bytes (`stelae/keys.py`) of the new rows, in the order of the request."""
+    """Key bytes (`stelae/encoding/keys.py`) of the new rows, in the order of the request."""
     rows: Sequence[bytes]
-    """Row bytes (`stelae/rows.py`), one for each key."""
+    """Row bytes (`stelae/encoding/rows.py`), one for each key."""
     asked: int
     """Keys of this bucket that the client asked for; those that were there already are not in `keys`."""
 

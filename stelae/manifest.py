@@ -93,7 +93,7 @@ class PartitionFiles:
     """The files of one partition."""
 
     values: tuple[PartitionValue, ...]
-    """Values of the partition columns, in their order, as `stelae/values.py` prints them for JSON."""
+    """Values of the partition columns, in their order, as `stelae/encoding/values.py` prints them for JSON."""
     bucket_count: int
     """What the bucket hash is taken modulo of, in this partition. Readers take it from here, never from an option."""
     buckets: tuple[BucketFiles, ...]

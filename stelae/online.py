@@ -16,13 +16,13 @@ from threading import Event
 import numpy as np
 import pyarrow as pa
 
+from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log import Entry
 from stelae.log_records import Inserted
 from stelae.paths import PartitionValue
 from stelae.reader import SLOT_BYTES, SnapshotReader
 from stelae.sst import OnlineRows
-from stelae.values import value_codec
 
 CHUNK_KEYS = 4096
 """Keys to gather before they are put. Enough for numpy to pay off, and few enough for `put_many`, which holds the GIL,

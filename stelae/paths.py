@@ -39,7 +39,7 @@ MAX_COMPONENT_BYTES = 255
 """Longest name of one folder: the limit of the usual local file systems."""
 
 PartitionValue = str | int | float | bool
-"""A partition value as `stelae/values.py` prints it for JSON. Never null: it is part of the primary key."""
+"""A partition value as `stelae/encoding/values.py` prints it for JSON. Never null: it is part of the primary key."""
 
 _NUMBER = r"(0|[1-9][0-9]{0,18})"
 _SCHEMA = re.compile(rf"schema/schema-{_NUMBER}\.json")

@@ -5,7 +5,7 @@
     OverlaidTablet    a bucket with the online rows above it: reads like its tablet
     PrefixScan        a page of a prefix lookup in the making
 
-Answers are JSON-ready (`stelae/values.py` says how each type looks). The path of a single key is
+Answers are JSON-ready (`stelae/encoding/values.py` says how each type looks). The path of a single key is
 `key values → partition → bucket → key bytes → get → row bytes → JSON`, about four microseconds; what can be prepared
 per table or per selection of columns is prepared once.
 
@@ -33,19 +33,19 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.arrow import arrow_type
-from stelae.batches import Indexes, Key, KeyColumns, KeyLayout, grouped
-from stelae.buckets import BucketFunction
-from stelae.cursor import Mask
+from stelae.encoding.arrow import arrow_type
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.byte_cursor import Mask
+from stelae.encoding.key_batch import Indexes, Key, KeyColumns, KeyLayout, grouped
+from stelae.encoding.keys import KeyCodec, prefix_end
+from stelae.encoding.rows import FLAGS_AT, HIDDEN, RowReader
+from stelae.encoding.values import ValueCodec, as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.hash_index import HashIndex
-from stelae.keys import KeyCodec, prefix_end
 from stelae.manifest import Snapshot
 from stelae.paths import PartitionValue
-from stelae.rows import FLAGS_AT, HIDDEN, RowReader
 from stelae.schema.table_schema import TableSchema
 from stelae.sst import OnlineRows, Tablet
-from stelae.values import ValueCodec, as_is, value_codec
 
 JsonRow = dict[str, Any]
 

@@ -30,7 +30,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stelae.buckets import BucketFunction
 from stelae.claims import (
     BIGINT_LIMIT,
     FIRST_CLAIM,
@@ -40,8 +39,11 @@ from stelae.claims import (
     check_claims_are_disjoint,
     id_limit,
 )
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowReader
+from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
-from stelae.keys import KeyCodec
 from stelae.loading import open_snapshot
 from stelae.log import read_log, recover
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
@@ -50,11 +52,9 @@ from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gaple
 from stelae.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
 from stelae.preparing import fetch_file
 from stelae.reader import JsonRow, SnapshotReader
-from stelae.rows import RowReader
 from stelae.sst import MIB, BlockCache, OnlineRows, Tablet
 from stelae.storage import Storage
 from stelae.takeover import has_log, log_folder
-from stelae.values import value_codec
 from stelae.warehouse import Table
 
 BATCH_ROWS = 16_384

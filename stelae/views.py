@@ -1,6 +1,6 @@
 """What a client knows of a table, for JSON: how its keys are sent, and what its rows are in Python.
 
-Values are typed by the schema (`stelae/values.py`), so a DECIMAL is a `Decimal` and a DATE a `date`. Text and integers
+Values are typed by the schema (`stelae/encoding/values.py`), so a DECIMAL is a `Decimal` and a DATE a `date`. Text and integers
 are JSON as they are: keys of such columns are checked all at once, and rows of such columns are not touched. The same
 for Arrow is in `stelae/arrow_views.py`.
 """
@@ -13,10 +13,10 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from stelae.encoding.values import as_is, type_codec
 from stelae.errors import InvalidRequest
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Integer, String
-from stelae.values import as_is, type_codec
 
 if TYPE_CHECKING:
     from stelae.arrow_views import ArrowView

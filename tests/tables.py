@@ -4,7 +4,7 @@
     commit_rows(table, [{"user_id": 42, "name": "Ada"}])              # a new snapshot of these rows alone
     commit_rows(table, [...], onto=snapshot, hidden=[...])            # a sorted run more on top of a snapshot's files
 
-Rows are dicts of Python values, as `from_python` of `stelae/values.py` takes them; a column left out is null. Or an
+Rows are dicts of Python values, as `from_python` of `stelae/encoding/values.py` takes them; a column left out is null. Or an
 Arrow table, for many. Of equal keys the last row counts.
 """
 
@@ -21,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stelae.arrow import arrow_schema
-from stelae.buckets import BucketFunction
-from stelae.keys import KeyCodec
+from stelae.encoding.arrow import arrow_schema
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowCodec
+from stelae.encoding.values import value_codec
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.paths import partition_folder, sst_path
-from stelae.rows import RowCodec
 from stelae.sst import SstWriter
-from stelae.values import value_codec
 from stelae.warehouse import Table
 
 DEFAULT_BUCKETS = 4

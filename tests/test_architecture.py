@@ -82,8 +82,8 @@ def test_imports_keep_their_directions() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "told"),
     [
-        ("stelae/keys.py", "import stelae.builder.job", "register"),
-        ("stelae/keys.py", "def f():\n    from stelae.service import app", "register"),
+        ("stelae/encoding/keys.py", "import stelae.builder.job", "register"),
+        ("stelae/encoding/keys.py", "def f():\n    from stelae.service import app", "register"),
         ("stelae/reader.py", "import rocksdict", "stelae/sst.py"),
         ("stelae/deep/inside.py", "from pyspark.sql import DataFrame", "builder/"),
         ("builder/job.py", "from obstore.store import from_url", "stelae/storage.py"),
@@ -107,8 +107,8 @@ def test_a_broken_rule_names_the_module_to_use(path: str, source: str, told: str
         ("stelae/sst.py", "import rocksdict"),
         ("stelae/cli/screen.py", "from rich.table import Table"),
         ("builder/demo.py", "import rich"),
-        ("stelae/keys.py", "import rocksdictionary"),
-        ("stelae/keys.py", "from . import service_like"),
+        ("stelae/encoding/keys.py", "import rocksdictionary"),
+        ("stelae/encoding/keys.py", "from . import service_like"),
         ("builder/job.py", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
     ],
 )

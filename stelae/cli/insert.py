@@ -71,7 +71,7 @@ def _show(
     rows: Sequence[dict[str, Any] | None],
     inserted: Sequence[bool],
 ) -> None:
-    from stelae.values import value_codec
+    from stelae.encoding.values import value_codec
 
     shown = [
         # No column has an empty name.

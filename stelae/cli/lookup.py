@@ -115,7 +115,7 @@ class Source(Protocol):
 
 def key_values(schema: TableSchema, texts: Sequence[str], nulls: Sequence[str], prefix: bool) -> dict[str, Any]:
     """Physical values of a key from the texts of a command line, and from the names of the columns that are null."""
-    from stelae.values import value_codec
+    from stelae.encoding.values import value_codec
 
     values: dict[str, Any] = {}
     holds_text = isinstance(schema.key_columns[0].type, t.String | t.Binary)  # A bare value may have an = in it.
@@ -150,8 +150,8 @@ def _check_name(schema: TableSchema, name: str, given: Mapping[str, Any]) -> Non
 
 def narrowed(table: Table, snapshot: Snapshot, key: Mapping[str, Any]) -> Snapshot:
     """The snapshot with only those files that rows of this key, or prefix, can be in: no others are opened."""
-    from stelae.buckets import BucketFunction
-    from stelae.values import value_codec
+    from stelae.encoding.buckets import BucketFunction
+    from stelae.encoding.values import value_codec
 
     schema = table.schema
     given = {
@@ -191,7 +191,7 @@ class WarehouseSource:
         return FoundRow(reader.lookup(values, reader.table.shape(columns)), self._snapshot.id)
 
     def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
-        from stelae.values import value_codec
+        from stelae.encoding.values import value_codec
 
         reader = self._open(prefix)
         as_json = {name: value_codec(self.schema.by_name[name]).to_json(value) for name, value in prefix.items()}
@@ -230,12 +230,12 @@ class ServerSource:
         return Found([self.json_row(row) for row in page.rows], page.next_page_token is not None, page.snapshot)
 
     def python_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
-        from stelae.values import value_codec
+        from stelae.encoding.values import value_codec
 
         return {name: value_codec(self.schema.by_name[name]).to_python(value) for name, value in key.items()}
 
     def json_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        from stelae.values import value_codec
+        from stelae.encoding.values import value_codec
 
         codecs = {name: value_codec(self.schema.by_name[name]) for name in row}
         return {name: codec.to_json(codec.from_python(row[name], name)) for name, codec in codecs.items()}

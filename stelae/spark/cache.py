@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.arrow import MAX_LONG_DIGITS, conform, fixed_values
-from stelae.keys import KeyCodec
+from stelae.encoding.arrow import MAX_LONG_DIGITS, conform, fixed_values
+from stelae.encoding.keys import KeyCodec
 from stelae.schema import types as t
 from stelae.spark.growing import GrowingBits, GrowingColumn
 from stelae.spark.key_index import BytesIndex, Entries, Positions, WordIndex

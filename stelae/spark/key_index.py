@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from stelae.arrow import variable_values
+from stelae.encoding.arrow import variable_values
 from stelae.spark.growing import GrowingColumn
 
 Words: TypeAlias = npt.NDArray[np.uint64]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from stelae.keys import KeyCodec
-    from stelae.rows import RowReader
+    from stelae.encoding.keys import KeyCodec
+    from stelae.encoding.rows import RowReader
     from stelae.sst import Tablet
     from stelae.storage import Storage
 
@@ -64,9 +64,9 @@ class RowDecoder:
     def _codecs(self) -> tuple[KeyCodec, RowReader, pa.Schema]:
         import pyarrow as pa
 
-        from stelae.arrow import arrow_schema
-        from stelae.keys import KeyCodec
-        from stelae.rows import RowReader
+        from stelae.encoding.arrow import arrow_schema
+        from stelae.encoding.keys import KeyCodec
+        from stelae.encoding.rows import RowReader
 
         arrow = arrow_schema(self.columns)
         out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
@@ -80,8 +80,8 @@ class RowDecoder:
         """Rows of one partition; its values are those of the manifest."""
         import pyarrow as pa
 
-        from stelae.arrow import arrow_type
-        from stelae.values import value_codec
+        from stelae.encoding.arrow import arrow_type
+        from stelae.encoding.values import value_codec
 
         key_codec, row_reader, schema = self._codecs
         values = [column.name for column in (*self._values, *self.state)]

@@ -102,7 +102,7 @@ class StelaeReader(DataSourceReader):
 
     def push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Remember what filters say of key columns. Spark applies all of them again: values are compared by it."""
-        from stelae.values import value_codec
+        from stelae.encoding.values import value_codec
 
         keys = {column.name: column for column in self.table.schema.primary_key_columns}
         for each in filters:
@@ -133,7 +133,7 @@ class StelaeReader(DataSourceReader):
         return parts or [BucketPartition((), (), ())]
 
     def _is_wanted(self, partition: PartitionFiles) -> bool:
-        from stelae.values import value_codec
+        from stelae.encoding.values import value_codec
 
         for column, value in zip(self.table.schema.partition_columns, partition.values, strict=True):
             wanted = self.wanted.get(column.name)
@@ -142,7 +142,7 @@ class StelaeReader(DataSourceReader):
         return True
 
     def _buckets(self, partition: PartitionFiles) -> list[BucketPartition]:
-        from stelae.keys import KeyCodec
+        from stelae.encoding.keys import KeyCodec
 
         schema = self.table.schema
         files = {b.bucket: tuple(f.path for f in b.files) for b in partition.buckets if b.files}
@@ -169,7 +169,7 @@ class StelaeReader(DataSourceReader):
         return {self._bucket_of(dict(zip(names, values, strict=True)), partition) for values in combinations}
 
     def _bucket_of(self, values: Mapping[str, Any], partition: PartitionFiles) -> int:
-        from stelae.buckets import BucketFunction
+        from stelae.encoding.buckets import BucketFunction
 
         columns = self.table.schema.bucket_columns
         return BucketFunction(columns).bucket([values[c.name] for c in columns], partition.bucket_count)

@@ -123,7 +123,7 @@ class Lookup:
         """Types of the columns that are remembered, and the fields of a row."""
         import pyarrow as pa
 
-        from stelae.arrow import arrow_type
+        from stelae.encoding.arrow import arrow_type
 
         fields = [pa.field(column.name, arrow_type(column.type)) for column in self.columns]
         types = [pa.list_(pa.struct(fields))] if self.prefix else [each.type for each in fields]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stelae.builder import build, read
+from stelae.encoding.values import value_codec
 from stelae.loading import open_snapshot
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
-from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
 from tests.builder import bitmaps
 from tests.cases import Case, Record, comparable, loosened, to_python

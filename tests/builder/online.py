@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stelae.buckets import BucketFunction
 from stelae.claims import TableClaims, id_limit
-from stelae.keys import KeyCodec
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowCodec
+from stelae.encoding.values import value_codec
 from stelae.log_records import Granted, Inserted, Record
-from stelae.rows import RowCodec
 from stelae.takeover import take_over
-from stelae.values import value_codec
 from stelae.warehouse import Table
 
 URL = "http://127.0.0.1:9"

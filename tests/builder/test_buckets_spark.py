@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from stelae.buckets import BucketFunction, spark_bucket_expression
-from stelae.keys import KeyCodec
+from stelae.encoding.buckets import BucketFunction, spark_bucket_expression
+from stelae.encoding.keys import KeyCodec
 from stelae.schema.table_schema import Column
 from stelae.schema.types import quote_name
-from tests.stelae.physical import KEY_TYPES, arrow_array, random_values
+from tests.stelae.encoding.physical import KEY_TYPES, arrow_array, random_values
 
 ROWS = 3000
 SEED = 20_261_120

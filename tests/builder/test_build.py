@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stelae.buckets import BucketFunction
 from stelae.builder import BuildReport, Progress, build, read, run_build
 from stelae.builder.changes import change_records
 from stelae.builder.ground import Ground
 from stelae.builder.job import make_plan
 from stelae.builder.plan import choose_bucket_count
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.keys import KeyCodec
 from stelae.loading import open_snapshot
 from stelae.schema.sql import parse_create_table
 from stelae.warehouse import Table, Warehouse

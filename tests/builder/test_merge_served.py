@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stelae.builder import build
-from stelae.values import value_codec
+from stelae.encoding.values import value_codec
 from stelae.warehouse import Warehouse
 from tests.builder.case_tables import KIND, output_value
 from tests.builder.merge_model import Model

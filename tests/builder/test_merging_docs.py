@@ -20,6 +20,7 @@ import pyroaring
 import pytest
 
 from stelae.builder import build
+from stelae.encoding.values import value_codec
 from stelae.errors import StelaeError
 from stelae.loading import open_snapshot
 from stelae.schema.aggregate_functions import FUNCTIONS
@@ -27,7 +28,6 @@ from stelae.schema.merge_rules import ColumnRule, merge_rules
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import quote_name
-from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:

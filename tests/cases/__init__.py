@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
+from stelae.encoding.values import value_codec
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
-from stelae.values import value_codec
 
 Record = list[Any]
 """Row kind, then the values in schema order, as YAML has them."""

@@ -17,15 +17,15 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from stelae.arrow import arrow_type
 from stelae.arrow_wire import END, read_rows, write_table
-from stelae.rows import RowReader
+from stelae.encoding.arrow import arrow_type
+from stelae.encoding.rows import RowReader
+from stelae.encoding.values import type_codec, value_codec
 from stelae.schema.table_schema import TableSchema
-from stelae.values import type_codec, value_codec
 from stelae.warehouse import Warehouse
 from stelae.wire import ARROW
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
-from tests.stelae.physical import KEY_TYPES, random_values
+from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.tables import commit_rows
 
 ORDERS = """CREATE TABLE shop.orders (

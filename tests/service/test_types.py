@@ -17,11 +17,11 @@ from urllib.parse import quote_plus, urlencode
 import orjson
 import pytest
 
+from stelae.encoding.values import type_codec
 from stelae.errors import InvalidRequest
-from stelae.values import type_codec
 from stelae.warehouse import Warehouse
 from tests.service.serving import serving
-from tests.stelae.physical import KEY_TYPES, random_values
+from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.tables import commit_rows
 
 EVERY_TYPE = """CREATE TABLE types (

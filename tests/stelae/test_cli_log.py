@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from stelae.cli import arguments, run
-from stelae.keys import KeyCodec
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowCodec
 from stelae.log import LogState, LogWriter, recover
 from stelae.log_records import Granted, Inserted
 from stelae.paths import segment_name
-from stelae.rows import RowCodec
 from stelae.warehouse import Table, Warehouse
 
 

@@ -27,14 +27,14 @@ import pyarrow as pa
 import pytest
 
 from stelae import wire
-from stelae.arrow import arrow_schema
 from stelae.arrow_wire import read_stream, rows_schema, write_stream
 from stelae.calls import Action, Calls, Settings, SnapshotGone, Steps, Together
 from stelae.client import Client, PrefixRows
+from stelae.encoding.arrow import arrow_schema
+from stelae.encoding.rows import RowCodec
 from stelae.errors import InvalidRequest, NotFound, StelaeError, TooLarge, Unavailable, problem
 from stelae.http1 import Response
 from stelae.retries import Send
-from stelae.rows import RowCodec
 from stelae.schema.alter import evolve
 from stelae.schema.sql import parse_alter_table, parse_create_table
 from stelae.schema.table_schema import TableSchema

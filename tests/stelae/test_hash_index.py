@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from stelae import hash_index
-from stelae.batches import KeyColumns
+from stelae.encoding.key_batch import KeyColumns
 from stelae.errors import Unavailable
 from stelae.hash_index import HashIndex, build, needed_bytes
 from stelae.indexing import index_bytes, index_partition, index_partition_apart

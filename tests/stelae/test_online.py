@@ -20,18 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae import online
+from stelae.encoding.rows import RowCodec
+from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.loading import open_snapshot
 from stelae.log import Entry, LogState, LogWriter, read_log
 from stelae.log_records import Granted, Inserted, Record, Skipped
 from stelae.online import replay
 from stelae.reader import OverlaidTablet, SnapshotReader, TableReader
-from stelae.rows import RowCodec
 from stelae.schema.table_schema import TableSchema
 from stelae.sst import BlockCache, OnlineRows
-from stelae.values import value_codec
 from stelae.warehouse import Table, Warehouse
-from tests.stelae.physical import KEY_TYPES, random_values
+from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.stelae.test_reader import (
     EVENTS,
     KEY,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stelae.arrow import (
+from stelae.encoding.arrow import (
     arrow_schema,
     arrow_type,
     conform,
@@ -45,7 +45,7 @@ from stelae.schema.types import (
     TimestampLtz,
     TinyInt,
 )
-from tests.stelae.physical import KEY_TYPES, arrow_array, physical_values, random_values, same
+from tests.stelae.encoding.physical import KEY_TYPES, arrow_array, physical_values, random_values, same
 
 NESTED = Row(fields=(Field("a", Array(element=Int(nullable=False))), Field("m", Map(key=String(), value=Double()))))
 

@@ -23,9 +23,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.arrow import arrow_type
+from stelae.encoding.arrow import arrow_type
+from stelae.encoding.keys import KeyCodec, prefix_end
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.keys import KeyCodec, prefix_end
 from stelae.schema.table_schema import Column
 from stelae.schema.types import (
     Array,
@@ -45,7 +45,7 @@ from stelae.schema.types import (
     TimestampLtz,
     TinyInt,
 )
-from tests.stelae.physical import (
+from tests.stelae.encoding.physical import (
     KEY_TYPES,
     arrow_array,
     key_columns,
@@ -491,7 +491,7 @@ def test_prefix_end(prefix: bytes, end: bytes | None) -> None:
     assert prefix_end(prefix) == end
 
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "format.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "format.md"
 EXAMPLE = re.compile(r"^\| `\((?P<types>[A-Z0-9_, ()]+)\)` \| `(?P<values>\[.*\])` \| (?P<result>.*) \|$")
 
 

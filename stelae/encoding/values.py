@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import orjson
 
-from stelae import temporal
+from stelae.encoding import temporal
 from stelae.errors import InvalidRequest
 from stelae.schema.types import (
     NESTED,

@@ -1,6 +1,6 @@
 """Cells: the bytes of one value inside a row, version 1.
 
-docs/format.md#rows is the contract; `stelae/rows.py` puts cells side by side. All numbers are little-endian.
+docs/format.md#rows is the contract; `stelae/encoding/rows.py` puts cells side by side. All numbers are little-endian.
 
     BOOLEAN 1 · TINYINT 1 · SMALLINT 2 · INT 4 · BIGINT 8 · FLOAT 4 · DOUBLE 8 · DATE 4 · TIME 8 · TIMESTAMP(_LTZ) 8
     DECIMAL(p, s)   8 if p <= 18, else 16: the unscaled integer, two's complement
@@ -28,7 +28,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from stelae.arrow import (
+from stelae.encoding.arrow import (
     FIXED_DTYPES,
     MAX_LONG_DIGITS,
     Bytes,
@@ -41,7 +41,7 @@ from stelae.arrow import (
     is_ascii,
     variable_values,
 )
-from stelae.cursor import Cursor, Mask, Positions, bounds_of, join, nulls_of
+from stelae.encoding.byte_cursor import Cursor, Mask, Positions, bounds_of, join, nulls_of
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.types import Array, Binary, Boolean, DataType, Decimal, Double, Float, Map, Row, String
 

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.buckets import BucketFunction, spark_bucket_expression
+from stelae.encoding.buckets import BucketFunction, spark_bucket_expression
 from stelae.errors import InvalidRequest
 from stelae.schema.table_schema import Column
 from stelae.schema.types import Array, BigInt, DataType, Decimal, Int, String, TinyInt
-from tests.stelae.physical import KEY_TYPES, arrow_array, key_columns, values_of
-from tests.stelae.test_keys import examples, types_named
+from tests.stelae.encoding.physical import KEY_TYPES, arrow_array, key_columns, values_of
+from tests.stelae.encoding.test_keys import examples, types_named
 
 # What `xxhash64` of Spark 4.3 gave. A changed line means that rows are looked up where they are not.
 GOLDEN: list[tuple[str, tuple[Any, ...], int]] = [

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.arrow import (
+from stelae.encoding.arrow import (
     FIXED_DTYPES,
     MAX_BATCH_BYTES,
     MAX_LONG_DIGITS,

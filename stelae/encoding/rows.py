@@ -1,6 +1,6 @@
 """Row codec, version 1: the value columns of one row, and its merge state, as one string of bytes.
 
-docs/format.md#rows is the contract; `stelae/cells.py` has the bytes of each type.
+docs/format.md#rows is the contract; `stelae/encoding/row_fields.py` has the bytes of each type.
 
     | schema id u16 | flags u8 | nulls, a bit a column | fixed fields | length u32 ... | variable bytes |
     |<------------------ header -------------------->|
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from stelae.arrow import Values, arrow_type, conform, from_variable, variable_values
-from stelae.cells import FAILURES, U32, Fields, FixedCell
-from stelae.cursor import Cursor, Mask, join, nulls_of, records_at
+from stelae.encoding.arrow import Values, arrow_type, conform, from_variable, variable_values
+from stelae.encoding.byte_cursor import Cursor, Mask, join, nulls_of, records_at
+from stelae.encoding.row_fields import FAILURES, U32, Fields, FixedCell
+from stelae.encoding.values import as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.merge_rules import stored_columns
 from stelae.schema.table_schema import MAX_SCHEMA_ID
 from stelae.schema.types import INTEGERS, Array, Binary, DataType, Decimal, Double, Float, Map, Row
-from stelae.values import as_is, value_codec
 
 if TYPE_CHECKING:
     from stelae.schema.table_schema import Column, TableSchema

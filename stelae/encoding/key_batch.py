@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.arrow import conform, first_null, fixed_values
+from stelae.encoding.arrow import conform, first_null, fixed_values
+from stelae.encoding.keys import NULL_HINT, KeyCodec
 from stelae.errors import InvalidRequest
-from stelae.keys import NULL_HINT, KeyCodec
 from stelae.schema.types import Binary, String, Time, Timestamp, TimestampLtz
 
 if TYPE_CHECKING:
-    from stelae.buckets import BucketFunction
+    from stelae.encoding.buckets import BucketFunction
     from stelae.schema.table_schema import Column, TableSchema
 
 Key: TypeAlias = tuple[Any, ...]

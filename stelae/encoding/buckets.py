@@ -27,15 +27,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
-from stelae.arrow import (
+from stelae.encoding.arrow import (
     FIXED_DTYPES,
     MAX_LONG_DIGITS,
     Values,
     conform,
     fixed_values,
 )
+from stelae.encoding.keys import FAILURES, normal_floats, plain_bytes, refused_value, text_bytes
 from stelae.errors import InvalidRequest
-from stelae.keys import FAILURES, normal_floats, plain_bytes, refused_value, text_bytes
 from stelae.schema.types import NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String, quote_name
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from stelae.arrow import arrow_type, fixed_values
+from stelae.encoding.arrow import arrow_type, fixed_values
 from stelae.schema.table_schema import Column
 from stelae.schema.types import (
     BigInt,

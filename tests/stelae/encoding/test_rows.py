@@ -20,8 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stelae.encoding.rows import HIDDEN, RowCodec, RowReader, hidden_mask
+from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.rows import HIDDEN, RowCodec, RowReader, hidden_mask
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import (
     VARIABLE,
@@ -45,8 +46,7 @@ from stelae.schema.types import (
     TimestampLtz,
     TinyInt,
 )
-from stelae.values import value_codec
-from tests.stelae.nested import TYPES, arrow_array, physical, same, schema_of, values_of
+from tests.stelae.encoding.nested import TYPES, arrow_array, physical, same, schema_of, values_of
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -279,7 +279,7 @@ def test_golden_rows() -> None:
 
 
 def test_the_worked_example_of_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
     example = text.split("\n## Rows\n")[1].split("### Worked example")[1].split("\n## ")[0]
     lines = re.findall(r"^((?:[0-9a-f]{2} )+) ", example, re.MULTILINE)
     schema = schema_of(BigInt(), Double(), String(), Array(element=String()), schema_id=1)

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from stelae.arrow import arrow_type
+from stelae.encoding.arrow import arrow_type
 from stelae.schema.options import TableOptions
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import Array, BigInt, DataType, Decimal, Field, Map, Row
-from tests.stelae.physical import KEY_TYPES, physical_values
-from tests.stelae.physical import values_of as plain_values_of
+from tests.stelae.encoding.physical import KEY_TYPES, physical_values
+from tests.stelae.encoding.physical import values_of as plain_values_of
 
 
 def with_nullable(data_type: DataType, nullable: bool) -> DataType:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.arrow import MAX_BATCH_BYTES, Bytes, Offsets, Values, from_variable, variable_values
+from stelae.encoding.arrow import MAX_BATCH_BYTES, Bytes, Offsets, Values, from_variable, variable_values
 from stelae.errors import CorruptData, TooLarge
 
 Positions: TypeAlias = npt.NDArray[np.int64]

@@ -20,7 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stelae import temporal
+from stelae.encoding import temporal
+from stelae.encoding.values import as_is, type_codec, value_codec
 from stelae.errors import InvalidRequest
 from stelae.schema.table_schema import Column
 from stelae.schema.types import (
@@ -45,8 +46,7 @@ from stelae.schema.types import (
     TimestampLtz,
     TinyInt,
 )
-from stelae.values import as_is, type_codec, value_codec
-from tests.stelae.nested import PLAIN_TYPES, TYPES, same, values_of
+from tests.stelae.encoding.nested import PLAIN_TYPES, TYPES, same, values_of
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 TYPES_AND_VALUES = TYPES.flatmap(lambda data_type: st.tuples(st.just(data_type), values_of(data_type)))

@@ -1,0 +1,12 @@
+"""Values to bytes and back. docs/format.md is the contract, golden bytes in the tests hold it.
+
+Each codec has one scalar path, for a single key, and one vectorised path, for batches; tests hold them equal. Nothing here
+opens a file or knows a snapshot.
+
+    arrow.py         the column types in Arrow, and the buffers below its arrays
+    values.py        a value as JSON, text, Python; temporal.py: dates, times and timestamps
+    keys.py          key columns to bytes whose order is the order of the values
+    buckets.py       which bucket a key is in: Spark's xxhash64, bit for bit
+    rows.py          value columns to row bytes; row_fields.py: one field of a row; byte_cursor.py: many rows at a time
+    key_batch.py     many keys as columns: for batches of lookups
+"""
