@@ -24,8 +24,8 @@ from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
-from stelae.paths import sst_path
 from stelae.sst import SstWriter
+from stelae.storage.paths import sst_path
 from stelae.warehouse import Table, Warehouse
 
 CHUNK_ROWS = 250_000

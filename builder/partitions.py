@@ -9,9 +9,9 @@ from stelae.builder.plan import MAX_PARTITIONS
 from stelae.builder.spark_errors import translated
 from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest
-from stelae.paths import PartitionValue, partition_folder
 from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
+from stelae.storage.paths import PartitionValue, partition_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -20,9 +20,9 @@ from functools import cached_property
 from typing import Literal
 
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
-from stelae.paths import PartitionValue
 from stelae.schema.merge_rules import MergeRules, merge_rules
 from stelae.schema.table_schema import TableSchema
+from stelae.storage.paths import PartitionValue
 from stelae.warehouse import Table
 
 Mode = Literal["merge", "overwrite"]

@@ -30,12 +30,12 @@ from stelae.claims import FIRST_ID, IdRange
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
-from stelae.paths import sst_path
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, stored_columns
 from stelae.schema.options import FileOptions
 from stelae.schema.table_schema import TableSchema
-from stelae.storage import Storage
+from stelae.storage.base import Storage
+from stelae.storage.paths import sst_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

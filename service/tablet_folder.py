@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from stelae.errors import Unavailable
-from stelae.locks import try_lock
-from stelae.storage import Storage
+from stelae.storage.base import Storage
+from stelae.storage.file_lock import try_lock
 
 SERVING_FOLDER = ".serving"
 ATTEMPTS = 5

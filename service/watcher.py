@@ -31,7 +31,6 @@ from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
 from stelae.names import TableName
-from stelae.paths import schema_path
 from stelae.reader import SnapshotReader
 from stelae.service.metrics import ServerCounts
 from stelae.service.options import ServerOptions
@@ -41,7 +40,8 @@ from stelae.service.tablet_folder import TabletFolder
 from stelae.service.workers import Workers
 from stelae.service.writing import Attachment
 from stelae.sst import BlockCache
-from stelae.storage import exists
+from stelae.storage.base import exists
+from stelae.storage.paths import schema_path
 from stelae.warehouse import Table, Warehouse
 
 T = TypeVar("T")

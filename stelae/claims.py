@@ -24,13 +24,13 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
-from stelae.checksum import seal_json
 from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.paths import CLAIM_FOLDER, claim_path, parse_claim_path
 from stelae.schema.table_schema import Column
 from stelae.schema.types import Int
-from stelae.sealed import MAX_COUNT, open_sealed_fields
-from stelae.storage import Storage
+from stelae.storage.base import Storage
+from stelae.storage.checksum import seal_json
+from stelae.storage.paths import CLAIM_FOLDER, claim_path, parse_claim_path
+from stelae.storage.sealed_json import MAX_COUNT, open_sealed_fields
 
 FORMAT = 1  # On disk. Never renumber.
 FIRST_ID = 1

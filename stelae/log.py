@@ -62,8 +62,8 @@ from stelae.log_records import (
     read_frames,
     removable,
 )
-from stelae.paths import parse_segment_name
-from stelae.storage import LocalStorage
+from stelae.storage.base import LocalStorage
+from stelae.storage.paths import parse_segment_name
 
 SEGMENT_BYTES = 64 << 20
 """A segment that has as many gets no further flush."""

@@ -38,7 +38,7 @@ import pyarrow as pa
 import xxhash
 
 from stelae.errors import CorruptData, InvalidRequest, TooLarge
-from stelae.paths import PartitionValue, segment_name
+from stelae.storage.paths import PartitionValue, segment_name
 
 VERSION = 1  # On disk. Never renumber.
 MAGIC = b"\x89STELOG\n"  # On disk. Never change.

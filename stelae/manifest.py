@@ -9,7 +9,7 @@
 
 Values in, bytes out; `stelae/snapshots.py` stores them. docs/format.md#snapshot-manifest is the contract. The format
 is closed: a reader refuses fields that it does not know, and every change of the format is a new format number. The
-file is sealed (`stelae/checksum.py`), then read strictly, then checked: the functions `check_*` hold the invariants,
+file is sealed (`stelae/storage/checksum.py`), then read strictly, then checked: the functions `check_*` hold the invariants,
 one each, and run before a manifest is written and after it is read.
 """
 
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from stelae.checksum import is_checksum, open_sealed_json, seal_json
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.paths import PartitionValue, parse_partition_folder, parse_sst_path, partition_text
+from stelae.storage.checksum import is_checksum, open_sealed_json, seal_json
+from stelae.storage.paths import PartitionValue, parse_partition_folder, parse_sst_path, partition_text
 
 FORMAT = 1  # On disk. Never renumber.
 MAX_COUNT = (1 << 63) - 1

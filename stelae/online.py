@@ -20,9 +20,9 @@ from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log import Entry
 from stelae.log_records import Inserted
-from stelae.paths import PartitionValue
 from stelae.reader import SLOT_BYTES, SnapshotReader
 from stelae.sst import OnlineRows
+from stelae.storage.paths import PartitionValue
 
 CHUNK_KEYS = 4096
 """Keys to gather before they are put. Enough for numpy to pay off, and few enough for `put_many`, which holds the GIL,

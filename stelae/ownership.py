@@ -33,11 +33,11 @@ from types import NoneType
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
-from stelae.checksum import seal_json
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
-from stelae.sealed import open_sealed_fields
-from stelae.storage import Storage, exists
+from stelae.storage.base import Storage, exists
+from stelae.storage.checksum import seal_json
+from stelae.storage.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
+from stelae.storage.sealed_json import open_sealed_fields
 
 FORMAT = 1  # On disk. Never renumber.
 FIRST_EPOCH = 1

@@ -18,11 +18,11 @@ from pathlib import Path
 from threading import Event
 
 from stelae.apart import NotPortableError, run_apart
-from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, NotFound, Unavailable
 from stelae.manifest import DataFile
 from stelae.sst import make_tablet
-from stelae.storage import Storage
+from stelae.storage.base import Storage
+from stelae.storage.checksum import file_checksum
 
 
 @dataclass(frozen=True, slots=True)

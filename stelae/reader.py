@@ -43,9 +43,9 @@ from stelae.encoding.values import ValueCodec, as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.hash_index import HashIndex
 from stelae.manifest import Snapshot
-from stelae.paths import PartitionValue
 from stelae.schema.table_schema import TableSchema
 from stelae.sst import OnlineRows, Tablet
+from stelae.storage.paths import PartitionValue
 
 JsonRow = dict[str, Any]
 

@@ -32,7 +32,8 @@ from uuid import uuid4
 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot, decode_snapshot, encode_snapshot
-from stelae.paths import (
+from stelae.storage.base import Storage, StoredFile, exists
+from stelae.storage.paths import (
     SNAPSHOT_FOLDER,
     floor_path,
     parse_floor_path,
@@ -40,7 +41,6 @@ from stelae.paths import (
     parse_sst_path,
     snapshot_path,
 )
-from stelae.storage import Storage, StoredFile, exists
 
 FIRST_ID = 1
 ROLLBACK_PROPERTY = "rollback.to"  # On disk. Never rename.

@@ -30,9 +30,9 @@ from typing import Any, cast
 
 import rocksdict
 
-from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.schema.options import FileOptions
+from stelae.storage.checksum import file_checksum
 
 MIB = 1024 * 1024
 BLOCK_BYTES = 4096

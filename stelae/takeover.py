@@ -7,7 +7,7 @@
 `stelae/ownership.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that mint
 take tables over in the same way.
 
-Whether an owner lives is told by a lock beside its epoch (`stelae/locks.py`): held before the epoch is put, let go of
+Whether an owner lives is told by a lock beside its epoch (`stelae/storage/file_lock.py`): held before the epoch is put, let go of
 by the kernel. It is for politeness, and for finding out soon that a server was killed. Nothing rests on it: taking a
 table from an owner that lives after all loses nothing and mints nothing twice, but takes its writes away from it.
 """
@@ -24,12 +24,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
-from stelae.locks import is_locked, try_lock
 from stelae.log import LogState, LogWriter, newest_epoch, recover, remove_covered
 from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.ownership import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
-from stelae.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
-from stelae.storage import Storage
+from stelae.storage.base import Storage
+from stelae.storage.file_lock import is_locked, try_lock
+from stelae.storage.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
 from stelae.warehouse import Table
 
 

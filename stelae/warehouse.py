@@ -7,7 +7,7 @@
     table = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN city STRING")
 
 There is no catalog beside the storage: a table is there as soon as its `schema/schema-0.json` is, put if absent.
-Schema files are sealed (`stelae/checksum.py`) and never changed; docs/format.md#layout is the contract. A warehouse
+Schema files are sealed (`stelae/storage/checksum.py`) and never changed; docs/format.md#layout is the contract. A warehouse
 in a folder or an object store, and its tables, can be pickled to other processes.
 """
 
@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stelae.checksum import open_sealed_json, seal_json
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
 from stelae.names import TableName
-from stelae.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
 from stelae.schema.alter import AlterTable, evolve
 from stelae.schema.checks import check_table
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshots import TableSnapshots
-from stelae.storage import Storage, StorageView, exists, open_storage
+from stelae.storage.base import Storage, StorageView, exists, open_storage
+from stelae.storage.checksum import open_sealed_json, seal_json
+from stelae.storage.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
 
 FIRST_SCHEMA_ID = 0
 

@@ -27,8 +27,8 @@ from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
-from stelae.paths import partition_folder, sst_path
 from stelae.sst import SstWriter
+from stelae.storage.paths import partition_folder, sst_path
 from stelae.warehouse import Table
 
 DEFAULT_BUCKETS = 4

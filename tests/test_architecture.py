@@ -61,7 +61,7 @@ RULES = (
     ),
     Rule(("builder", "service"), "import stelae.builder or stelae.service: there is one import name"),
     Rule(("rocksdict",), "use stelae/sst.py (SstWriter, Tablet)", allowed=("stelae/sst.py",)),
-    Rule(("obstore",), "use stelae/storage.py (open_storage, Storage)", allowed=("stelae/storage.py",)),
+    Rule(("obstore",), "use stelae/storage/base.py (open_storage, Storage)", allowed=("stelae/storage/base.py",)),
     Rule(
         ("sqlglot",), "use stelae/schema/sql.py (parse_create_table, parse_alter_table)",
         allowed=("stelae/schema/sql.py", "stelae/schema/sql_grammar.py"),
@@ -86,7 +86,7 @@ def test_imports_keep_their_directions() -> None:
         ("stelae/encoding/keys.py", "def f():\n    from stelae.service import app", "register"),
         ("stelae/reader.py", "import rocksdict", "stelae/sst.py"),
         ("stelae/deep/inside.py", "from pyspark.sql import DataFrame", "builder/"),
-        ("builder/job.py", "from obstore.store import from_url", "stelae/storage.py"),
+        ("builder/job.py", "from obstore.store import from_url", "stelae/storage/base.py"),
         ("builder/job.py", "from stelae.service.app import create_app", "share through stelae/"),
         ("service/app.py", "import stelae.builder", "share through stelae/"),
         ("service/app.py", "import builder", "one import name"),

@@ -30,7 +30,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def open_warehouse(url: str) -> Warehouse:
     """The warehouse at a path or URL. A folder that is not there is a mistake, except for `create`, which makes it."""
-    from stelae.storage import LocalStorage
+    from stelae.storage.base import LocalStorage
     from stelae.warehouse import Warehouse
 
     warehouse = Warehouse(url)

@@ -42,7 +42,7 @@ def log(
     from itertools import islice
 
     from stelae.log import read_log, recover
-    from stelae.paths import LOG_FOLDER
+    from stelae.storage.paths import LOG_FOLDER
 
     if limit < 0 or (from_offset is not None and from_offset < 0):
         raise InvalidRequest("expected a number from 0", place="--limit" if limit < 0 else "--from")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stelae.encoding.keys import KeyCodec
     from stelae.encoding.rows import RowReader
     from stelae.sst import Tablet
-    from stelae.storage import Storage
+    from stelae.storage.base import Storage
 
 HIDDEN = "__stelae_hidden"
 """Column that says which rows are tombstones, or hidden in another way."""

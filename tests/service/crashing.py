@@ -41,9 +41,9 @@ from stelae.inserting import NewRows
 from stelae.log import read_log, recover
 from stelae.log_records import Inserted
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
-from stelae.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
 from stelae.reader import TableReader
 from stelae.sst import SstWriter, Tablet
+from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
 from stelae.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
 from stelae.warehouse import Table
 

@@ -19,7 +19,7 @@ from typing import Any
 from stelae.cli import main
 from stelae.log import LocalLogFile
 from stelae.ownership import TableOwnership
-from stelae.storage import LocalStorage
+from stelae.storage.base import LocalStorage
 
 MOST_S = 0.006
 FAILURES = 0.01

@@ -17,7 +17,7 @@ import pytest
 
 import stelae.service.watcher
 from stelae.manifest import Snapshot
-from stelae.storage import LocalStorage, StoredFile
+from stelae.storage.base import LocalStorage, StoredFile
 from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving

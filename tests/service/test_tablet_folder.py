@@ -14,7 +14,7 @@ import pytest
 
 from stelae.errors import Unavailable
 from stelae.service.tablet_folder import SERVING_FOLDER, TabletFolder
-from stelae.storage import LocalStorage, MemoryStorage
+from stelae.storage.base import LocalStorage, MemoryStorage
 from stelae.warehouse import Warehouse
 
 HOLD = """

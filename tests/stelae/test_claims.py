@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.checksum import open_sealed_json, seal_json
 from stelae.claims import (
     BIGINT_LIMIT,
     INT_LIMIT,
@@ -31,8 +30,9 @@ from stelae.claims import (
     encode_claim,
 )
 from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.paths import CLAIM_FOLDER, claim_path
-from stelae.storage import LocalStorage, MemoryStorage
+from stelae.storage.base import LocalStorage, MemoryStorage
+from stelae.storage.checksum import open_sealed_json, seal_json
+from stelae.storage.paths import CLAIM_FOLDER, claim_path
 from tests.faults import FaultyStorage
 
 CLAIM = Claim(12, IdRange(812346, 912345), "server-a", 3, "online", "0" * 32, 1795000000123)

@@ -16,7 +16,7 @@ from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.log import LogState, LogWriter, recover
 from stelae.log_records import Granted, Inserted
-from stelae.paths import segment_name
+from stelae.storage.paths import segment_name
 from stelae.warehouse import Table, Warehouse
 
 

@@ -19,7 +19,7 @@ import pytest
 from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.manifest import Snapshot
-from stelae.storage import MemoryStorage
+from stelae.storage.base import MemoryStorage
 from stelae.verify import verify_snapshot
 from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
@@ -135,7 +135,7 @@ def test_a_file_that_is_no_sorted_file(tmp_path: Path) -> None:
 def _with_checksum_of(table: Table, snapshot: Snapshot, path: str) -> Snapshot:
     from dataclasses import replace
 
-    from stelae.checksum import file_checksum
+    from stelae.storage.checksum import file_checksum
 
     local = table.storage.local_path(path)
     assert local is not None

@@ -61,7 +61,7 @@ from stelae.log_records import (
     read_frames,
     removable,
 )
-from stelae.paths import segment_name
+from stelae.storage.paths import segment_name
 
 ROOT = Path(__file__).parents[2]
 LOG_ID = bytes(range(16))

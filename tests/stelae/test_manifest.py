@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae.checksum import checksum, open_sealed_json, seal_json
 from stelae.errors import CorruptData
 from stelae.manifest import (
     BucketFiles,
@@ -29,7 +28,8 @@ from stelae.manifest import (
     decode_snapshot,
     encode_snapshot,
 )
-from stelae.paths import partition_folder, sst_path
+from stelae.storage.checksum import checksum, open_sealed_json, seal_json
+from stelae.storage.paths import partition_folder, sst_path
 
 UUID = "0123456789abcdef0123456789abcde"
 

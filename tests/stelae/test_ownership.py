@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.checksum import open_sealed_json, seal_json
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.ownership import (
     Epoch,
@@ -23,8 +22,9 @@ from stelae.ownership import (
     decode_epoch,
     encode_epoch,
 )
-from stelae.paths import EPOCH_FOLDER, epoch_path
-from stelae.storage import LocalStorage, MemoryStorage
+from stelae.storage.base import LocalStorage, MemoryStorage
+from stelae.storage.checksum import open_sealed_json, seal_json
+from stelae.storage.paths import EPOCH_FOLDER, epoch_path
 from tests.faults import FaultyStorage
 
 TABLE = "shop.uids"

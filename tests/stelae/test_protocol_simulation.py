@@ -33,8 +33,8 @@ import pytest
 from stelae.claims import Claim, TableClaims
 from stelae.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, Unavailable
 from stelae.ownership import Epoch, TableOwnership
-from stelae.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
-from stelae.storage import MemoryStorage, StoredFile, exists
+from stelae.storage.base import MemoryStorage, StoredFile, exists
+from stelae.storage.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
 
 TABLE = "shop.uids"
 SCHEDULES = 2_000

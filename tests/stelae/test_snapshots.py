@@ -21,12 +21,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stelae.checksum import checksum, seal_json
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, encode_snapshot
-from stelae.paths import floor_path, snapshot_path, sst_path
 from stelae.snapshots import TableSnapshots, check_floor
-from stelae.storage import LocalStorage, MemoryStorage, Storage, exists, open_storage
+from stelae.storage.base import LocalStorage, MemoryStorage, Storage, exists, open_storage
+from stelae.storage.checksum import checksum, seal_json
+from stelae.storage.paths import floor_path, snapshot_path, sst_path
 from tests.faults import FaultyStorage
 from tests.s3 import running
 

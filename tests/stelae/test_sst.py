@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from stelae.checksum import file_checksum
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
 from stelae.schema.options import FileOptions
 from stelae.sst import BLOCK_BYTES, BLOOM_BITS_PER_KEY, BlockCache, OnlineRows, SstInfo, SstWriter, Tablet
+from stelae.storage.checksum import file_checksum
 from tests.files import read_file
 
 

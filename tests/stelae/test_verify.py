@@ -24,8 +24,8 @@ from stelae.inserting import NewRows
 from stelae.log_records import Inserted
 from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.ownership import TableOwnership
-from stelae.paths import claim_path, epoch_path
 from stelae.sst import SstWriter
+from stelae.storage.paths import claim_path, epoch_path
 from stelae.takeover import take_over
 from stelae.verify import Progress, VerifyReport, verify_snapshot
 from stelae.warehouse import Table, Warehouse

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from stelae.checksum import CHUNK_BYTES, Checksum, checksum, file_checksum, is_checksum, open_sealed_json, seal_json
 from stelae.errors import CorruptData
+from stelae.storage.checksum import (
+    CHUNK_BYTES,
+    Checksum,
+    checksum,
+    file_checksum,
+    is_checksum,
+    open_sealed_json,
+    seal_json,
+)
 
 BODY = {"format": 1, "name": "über", "list": [1, {"a": None}], "empty": {}}
 SEALED = (

@@ -36,8 +36,8 @@ from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
 from uuid import uuid4
 
-from stelae.checksum import CHUNK_BYTES, Checksum
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound, StelaeError, Unavailable
+from stelae.storage.checksum import CHUNK_BYTES, Checksum
 
 SINGLE_PUT_BYTES = 64 << 20
 """Object stores: files up to this size go up in one conditional put, held in memory; larger ones in parts."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stelae.checksum import seal_json
 from stelae.errors import CorruptData
-from stelae.sealed import open_sealed_fields
+from stelae.storage.checksum import seal_json
+from stelae.storage.sealed_json import open_sealed_fields
 
 TYPES = {"format": (int,), "count": (int,), "name": (str,), "url": (str, NoneType)}
 GOOD = {"format": 1, "count": 2**63 - 1, "name": "", "url": None}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae import paths
 from stelae.errors import InvalidRequest
 from stelae.names import TableName
+from stelae.storage import paths
 
 UUID = "0123456789abcdef0123456789abcdef"
 DASHED = "01234567-89ab-cdef-0123-456789abcdef"

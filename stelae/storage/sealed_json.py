@@ -3,7 +3,7 @@
     FIELDS = {"format": (int,), "owner": (str,), "url": (str, NoneType)}
     fields = open_sealed_fields(data, FIELDS, 1, place)
 
-Sealed as all JSON files are (`stelae/checksum.py`), then read strictly: exactly these fields, each of one of its types.
+Sealed as all JSON files are (`stelae/storage/checksum.py`), then read strictly: exactly these fields, each of one of its types.
 Whole numbers are counts from 0 to 2^63 - 1; true is not 1, and neither is 1.0. Invariants are the caller's.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stelae.checksum import open_sealed_json
 from stelae.errors import CorruptData
+from stelae.storage.checksum import open_sealed_json
 
 MAX_COUNT = (1 << 63) - 1
 
