@@ -17,7 +17,7 @@ from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from stelae.builder import run_build
 from stelae.builder.session import local_session
 from stelae.encoding.buckets import spark_bucket_expression
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 
 ORDERS = """
     CREATE TABLE orders (

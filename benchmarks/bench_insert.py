@@ -55,7 +55,7 @@ from benchmarks.peers import (
 )
 from benchmarks.servers import Running, tablet_server
 from benchmarks.words import Stream, make_stream, make_words
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 
 BATCH = 1000
 CLIENTS = 4

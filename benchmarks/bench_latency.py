@@ -48,7 +48,7 @@ from benchmarks.people import ids_of
 from benchmarks.processes import cpu_s, pinned
 from benchmarks.servers import Running, tablet_server
 from benchmarks.stores import Store, people_table, postgres_store, redis_store, stelae_store
-from stelae.warehouse import Table
+from stelae.snapshot.warehouse import Table
 
 TABLE = "bench.people"
 TABLE_OPTIONS = {"bucket": "4", "file.compression": "none"}

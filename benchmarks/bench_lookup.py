@@ -47,7 +47,7 @@ from benchmarks.readers import (
     arrow_values,
 )
 from benchmarks.stores import Store, lmdb_store, people_table, postgres_store, redis_store, stelae_store, table_bytes
-from stelae.warehouse import Table
+from stelae.snapshot.warehouse import Table
 
 TABLE = "bench.people"
 TABLE_OPTIONS = {"bucket": "4", "file.compression": "none"}

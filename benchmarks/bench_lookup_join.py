@@ -22,8 +22,8 @@ from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import make_users, tablet_server
 from stelae.builder import read
 from stelae.builder.session import local_session
+from stelae.snapshot.warehouse import Warehouse
 from stelae.spark import LookupStats, lookup_join
-from stelae.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -26,7 +26,7 @@ from stelae.builder.session import local_session
 from stelae.builder.writer import REPORT_DDL, BucketReport, WriteSpec
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.schema.merge_rules import state_columns
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

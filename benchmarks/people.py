@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
-from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.sst import SstWriter
 from stelae.storage.paths import sst_path
-from stelae.warehouse import Table, Warehouse
 
 CHUNK_ROWS = 250_000
 FIRST_MOMENT_US = 1_763_640_000_000_000

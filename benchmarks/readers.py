@@ -173,8 +173,8 @@ class RocksDB:
 
     def __init__(self, address: str) -> None:
         from stelae.loading import open_snapshot
+        from stelae.snapshot.warehouse import Warehouse
         from stelae.sst import BlockCache
-        from stelae.warehouse import Warehouse
 
         warehouse, name, cache_bytes = address.split()
         table = Warehouse(warehouse).table(name)
@@ -216,7 +216,7 @@ class Lmdb:
         import lmdb
 
         from stelae.reader import TableReader
-        from stelae.warehouse import Warehouse
+        from stelae.snapshot.warehouse import Warehouse
 
         folder, warehouse, name = address.split()
         table = Warehouse(warehouse).table(name)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 
 USERS = """CREATE TABLE IF NOT EXISTS shop.users (

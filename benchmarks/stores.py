@@ -24,7 +24,7 @@ from benchmarks.people import chunks, create_people, make_people
 from benchmarks.servers import tablet_server
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
-from stelae.warehouse import Table
+from stelae.snapshot.warehouse import Table
 
 GIB = 2**30
 REDIS_SETTINGS = {"appendonly": "no"}

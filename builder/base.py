@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from stelae.builder.changes import HIDDEN
 from stelae.builder.plan import files_of
 from stelae.builder.spark_errors import translated
-from stelae.manifest import PartitionFiles
 from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema
+from stelae.snapshot.manifest import PartitionFiles
+from stelae.snapshot.warehouse import Table
 from stelae.spark.scan import BATCH_ROWS, RowDecoder, open_bucket
-from stelae.warehouse import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,9 +23,9 @@ import numpy as np
 
 from stelae.client import Client
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
 from stelae.schema.table_schema import TableSchema
+from stelae.snapshot.manifest import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,7 +30,7 @@ from stelae.builder.job import BuildReport, read, run_build
 from stelae.builder.session import local_session
 from stelae.client import Client
 from stelae.errors import CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

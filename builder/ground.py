@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from stelae.builder.beside import acknowledged
 from stelae.errors import StelaeError, Unavailable
-from stelae.manifest import Snapshot
 from stelae.ownership import Epoch
+from stelae.snapshot.manifest import Snapshot
+from stelae.snapshot.warehouse import Table
 from stelae.takeover import Takeover, has_log, live_owner, log_range_beside, owned, take_over
-from stelae.warehouse import Table
 
 log = logging.getLogger("stelae.builder")
 

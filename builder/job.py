@@ -61,11 +61,11 @@ from stelae.builder.winners import winners
 from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae.claims import IdRange
 from stelae.errors import Conflict, CorruptData, InvalidRequest
-from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_columns
 from stelae.schema.table_schema import TableSchema
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.schema.merge_rules import MergeRules, merge_rules
 from stelae.schema.table_schema import TableSchema
+from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import PartitionValue
-from stelae.warehouse import Table
 
 Mode = Literal["merge", "overwrite"]
 MODES: tuple[Mode, ...] = ("merge", "overwrite")

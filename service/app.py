@@ -51,8 +51,8 @@ from stelae.service.tablet_folder import TabletFolder
 from stelae.service.watcher import Watcher
 from stelae.service.workers import Workers
 from stelae.service.writing import Identity, TableWriter
+from stelae.snapshot.warehouse import Warehouse
 from stelae.sst import BlockCache
-from stelae.warehouse import Warehouse
 from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")

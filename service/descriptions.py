@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from stelae.errors import StelaeError
-from stelae.manifest import PartitionFiles, Snapshot
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import encode_type
 from stelae.service.tables import ServedTable, State
 from stelae.service.writing import TableWriter, WriteState
+from stelae.snapshot.manifest import PartitionFiles, Snapshot
 
 MAX_PARTITIONS = 1000
 """Partitions that a description lists; a table may have many more."""

@@ -17,13 +17,13 @@ from typing import cast
 from weakref import WeakValueDictionary
 
 from stelae.hash_index import HashIndex
-from stelae.manifest import Snapshot
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.schema.table_schema import TableSchema
 from stelae.service.forwarding import RowsElsewhere
 from stelae.service.metrics import WorkerCounts
 from stelae.service.options import ServerOptions
 from stelae.service.tables import OpenSnapshot, ServedTable, Serving
+from stelae.snapshot.manifest import Snapshot
 from stelae.sst import BlockCache, OnlineRows, Tablet
 
 SnapshotName = tuple[int, int, str]

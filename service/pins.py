@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from stelae.errors import StelaeError, Unavailable
 from stelae.reader import SnapshotReader
 from stelae.service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
-from stelae.warehouse import Table
+from stelae.snapshot.warehouse import Table
 from stelae.wire import SNAPSHOT_HEADER
 
 log = logging.getLogger("stelae.server")

@@ -29,7 +29,6 @@ from typing import TypeVar
 
 from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
-from stelae.manifest import Snapshot
 from stelae.names import TableName
 from stelae.reader import SnapshotReader
 from stelae.service.metrics import ServerCounts
@@ -39,10 +38,11 @@ from stelae.service.tables import Keeping, ServedTable, Serving
 from stelae.service.tablet_folder import TabletFolder
 from stelae.service.workers import Workers
 from stelae.service.writing import Attachment
+from stelae.snapshot.manifest import Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.sst import BlockCache
 from stelae.storage.base import exists
 from stelae.storage.paths import schema_path
-from stelae.warehouse import Table, Warehouse
 
 T = TypeVar("T")
 

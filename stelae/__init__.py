@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stelae.async_client import AsyncClient as AsyncClient
     from stelae.client import Client as Client
-    from stelae.warehouse import Table as Table
-    from stelae.warehouse import Warehouse as Warehouse
+    from stelae.snapshot.warehouse import Table as Table
+    from stelae.snapshot.warehouse import Warehouse as Warehouse
 
 from stelae.errors import (
     AlreadyExists,
@@ -49,8 +49,8 @@ __all__ = [
 _LAZY = {
     "AsyncClient": "stelae.async_client",
     "Client": "stelae.client",
-    "Table": "stelae.warehouse",
-    "Warehouse": "stelae.warehouse",
+    "Table": "stelae.snapshot.warehouse",
+    "Warehouse": "stelae.snapshot.warehouse",
 }
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from threading import Event
 
 from stelae.encoding.values import value_codec
-from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.preparing import Preparation, prepare_tablets, prepare_tablets_apart
 from stelae.reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
+from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table
 from stelae.sst import BlockCache, Tablet
-from stelae.warehouse import Table
 
 LOAD_THREADS = 2
 """Files that are fetched and verified at a time: enough to keep a disk busy, few enough to leave a core to readers."""

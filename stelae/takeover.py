@@ -25,12 +25,12 @@ from uuid import uuid4
 
 from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
 from stelae.log import LogState, LogWriter, newest_epoch, recover, remove_covered
-from stelae.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.ownership import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
+from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage
 from stelae.storage.file_lock import is_locked, try_lock
 from stelae.storage.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
-from stelae.warehouse import Table
 
 
 @dataclass

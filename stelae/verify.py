@@ -46,16 +46,16 @@ from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.log import read_log, recover
-from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.online import replay
 from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
 from stelae.preparing import fetch_file
 from stelae.reader import JsonRow, SnapshotReader
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table
 from stelae.sst import MIB, BlockCache, OnlineRows, Tablet
 from stelae.storage.base import Storage
 from stelae.storage.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
 from stelae.takeover import has_log, log_folder
-from stelae.warehouse import Table
 
 BATCH_ROWS = 16_384
 SAMPLES = 16

@@ -32,7 +32,7 @@ from benchmarks.report import BEGIN, END, insert, markdown
 from benchmarks.report import main as report
 from benchmarks.results import Benchmark, Results, combine, load_results, new_results, read_records
 from benchmarks.stores import lmdb_store, pairs
-from stelae.warehouse import Table
+from stelae.snapshot.warehouse import Table
 
 ROOT = Path(__file__).parent.parent
 

@@ -118,7 +118,7 @@ def test_flags_on_the_page_exist() -> None:
 def test_probes_are_answered_by_the_server(tmp_path: Path) -> None:
     from stelae.service.app import create_app
     from stelae.service.options import ServerOptions
-    from stelae.warehouse import Warehouse
+    from stelae.snapshot.warehouse import Warehouse
 
     names = ("startup", "readiness", "liveness")
     probes = {name: server_container()[f"{name}Probe"]["httpGet"]["path"] for name in names}

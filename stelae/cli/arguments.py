@@ -10,7 +10,7 @@ import typer
 from stelae.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from stelae.warehouse import Table, Warehouse
+    from stelae.snapshot.warehouse import Table, Warehouse
 
 WAREHOUSE_VARIABLE = "STELAE_WAREHOUSE"
 WAREHOUSE_HELP = "Where the tables are: a folder, or a URL such as s3://bucket/path."
@@ -30,8 +30,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def open_warehouse(url: str) -> Warehouse:
     """The warehouse at a path or URL. A folder that is not there is a mistake, except for `create`, which makes it."""
+    from stelae.snapshot.warehouse import Warehouse
     from stelae.storage.base import LocalStorage
-    from stelae.warehouse import Warehouse
 
     warehouse = Warehouse(url)
     if isinstance(warehouse.storage, LocalStorage) and not warehouse.storage.root.is_dir():

@@ -15,7 +15,7 @@ from stelae.errors import CorruptData, InvalidRequest
 if TYPE_CHECKING:
     from stelae.log import Entry, LogState
     from stelae.log_records import Inserted
-    from stelae.warehouse import Table
+    from stelae.snapshot.warehouse import Table
 
 SHOWN_KEYS = 5
 """Keys of one record that are printed for people; JSON has them all."""

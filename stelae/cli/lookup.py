@@ -25,10 +25,10 @@ from stelae.schema import types as t
 
 if TYPE_CHECKING:
     from stelae.client import Client
-    from stelae.manifest import PartitionFiles, Snapshot
     from stelae.reader import SnapshotReader
     from stelae.schema.table_schema import TableSchema
-    from stelae.warehouse import Table
+    from stelae.snapshot.manifest import PartitionFiles, Snapshot
+    from stelae.snapshot.warehouse import Table
 
 URL_VARIABLE = "STELAE_URL"
 NOT_FOUND = 1

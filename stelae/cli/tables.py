@@ -14,10 +14,10 @@ from stelae.cli.arguments import JsonOption, SnapshotOption, TableArgument, Ware
 from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, problem
 
 if TYPE_CHECKING:
-    from stelae.manifest import Snapshot
     from stelae.names import TableName
     from stelae.schema.table_schema import Column, TableSchema
-    from stelae.warehouse import Table, Warehouse
+    from stelae.snapshot.manifest import Snapshot
+    from stelae.snapshot.warehouse import Table, Warehouse
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def create(
 ) -> None:
     """Create a table from SQL."""
     from stelae.schema.sql import parse_create_table
-    from stelae.warehouse import Warehouse
+    from stelae.snapshot.warehouse import Warehouse
 
     name, schema, says_if_not_exists = parse_create_table(_read_sql(file))
     try:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
+from stelae.snapshot.warehouse import Table
 from stelae.spark.columns import as_arrow_has_it
-from stelae.warehouse import Table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,10 +26,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, 
 
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
 from stelae.schema import types as t
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.spark.columns import as_arrow_has_it
 from stelae.spark.errors import raise_marked, show_ours
 from stelae.spark.scan import BATCH_ROWS, HIDDEN, RowDecoder, open_bucket
-from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from stelae.manifest import PartitionFiles, Snapshot
     from stelae.schema.table_schema import TableSchema
+    from stelae.snapshot.manifest import PartitionFiles, Snapshot
 
 OPTIONS = ("warehouse", "table", "path", "snapshot")
 

@@ -12,7 +12,7 @@ changed, so there is no overwrite, no append and no rename. The one primitive th
 others get AlreadyExists.
 
 A call that raises Unavailable may have happened or not (its answer can get lost). A caller that must know reads the
-name again and compares the content; `stelae/snapshots.py` does.
+name again and compares the content; `stelae/snapshot/snapshots.py` does.
 
 Errors of the operating system and of obstore become ours at this edge: NotFound, AlreadyExists, and Unavailable for all
 else, a full disk and missing permissions included.

@@ -21,7 +21,7 @@ from stelae.encoding.values import value_codec
 from stelae.loading import open_snapshot
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from tests.builder import bitmaps
 from tests.cases import Case, Record, comparable, loosened, to_python
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stelae.builder import Progress, run_build
 from stelae.builder.session import local_session
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 
 
 def main(folder: Path, phase: str) -> None:

@@ -14,8 +14,8 @@ from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
 from stelae.log_records import Granted, Inserted, Record
+from stelae.snapshot.warehouse import Table
 from stelae.takeover import take_over
-from stelae.warehouse import Table
 
 URL = "http://127.0.0.1:9"
 

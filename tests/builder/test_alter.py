@@ -14,8 +14,8 @@ import pytest
 from stelae.builder import build, read
 from stelae.errors import InvalidRequest
 from stelae.loading import open_snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.verify import verify_snapshot
-from stelae.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

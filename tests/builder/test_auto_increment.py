@@ -25,12 +25,12 @@ from stelae.claims import INT_LIMIT, Claim, TableClaims, id_limit
 from stelae.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.loading import open_snapshot
-from stelae.manifest import Snapshot
 from stelae.ownership import TableOwnership
-from stelae.snapshots import TableSnapshots
+from stelae.snapshot.manifest import Snapshot
+from stelae.snapshot.snapshots import TableSnapshots
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.takeover import empty_snapshot, live_owner, take_over
 from stelae.verify import verify_snapshot
-from stelae.warehouse import Table, Warehouse
 from tests.builder.case_tables import frame_of
 from tests.builder.online import URL, insert_online
 from tests.builder.test_merge_cases import QUICK

@@ -24,7 +24,7 @@ from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.schema.sql import parse_create_table
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from tests.files import read_file
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from stelae import cli
 from stelae.builder import cli as builder_cli
 from stelae.errors import InvalidRequest, Unavailable
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

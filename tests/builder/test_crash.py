@@ -21,8 +21,8 @@ from stelae.builder import build, read, run_build
 from stelae.claims import BIGINT_LIMIT, TableClaims
 from stelae.loading import open_snapshot
 from stelae.ownership import TableOwnership
+from stelae.snapshot.warehouse import Warehouse
 from stelae.verify import verify_snapshot
-from stelae.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ import pytest
 from stelae.errors import StelaeError
 from stelae.schema.sql import parse_create_table
 from stelae.schema.types import DataType
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.builder.case_tables import Outcome, Run, build_records, definition_of, run_together, runs_of
 from tests.cases import FILES, Case, expected_rows, load
 

@@ -24,7 +24,7 @@ import pytest
 from stelae.builder import build
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import Column
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.builder import bitmaps
 from tests.builder.case_tables import KIND, read_rows, served_rows
 from tests.builder.merge_model import RETRACTABLE, Model, Record

@@ -14,7 +14,7 @@ import pytest
 
 from stelae.builder import build
 from stelae.encoding.values import value_codec
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.builder.case_tables import KIND, output_value
 from tests.builder.merge_model import Model
 from tests.builder.test_merge_random import frame_of, key_of, make_example

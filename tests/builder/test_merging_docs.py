@@ -28,7 +28,7 @@ from stelae.schema.merge_rules import ColumnRule, merge_rules
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import quote_name
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pytest
 
 from stelae.builder import build, read
 from stelae.errors import InvalidRequest
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ import uvicorn
 
 from stelae.service.app import create_app
 from stelae.service.options import ServerOptions
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 
 WAIT_S = 30.0
 

@@ -23,7 +23,7 @@ import orjson
 from stelae.service.app import TabletServer, create_app
 from stelae.service.options import ServerOptions
 from stelae.service.watcher import Watcher
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from stelae.wire import JSON, PROBLEM_JSON
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from stelae.encoding.arrow import arrow_type
 from stelae.encoding.rows import RowReader
 from stelae.encoding.values import type_codec, value_codec
 from stelae.schema.table_schema import TableSchema
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from stelae.wire import ARROW
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
 from tests.stelae.encoding.physical import KEY_TYPES, random_values

@@ -40,7 +40,7 @@ import pytest
 from stelae.claims import TableClaims, id_limit
 from stelae.errors import Conflict
 from stelae.ownership import TableOwnership
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.crashing import (
     UIDS,
     WAIT_S,

@@ -19,7 +19,7 @@ import pytest
 
 from stelae.service.openapi import ADA, LIN, ORDERS
 from stelae.service.writing import WriteState
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows
 

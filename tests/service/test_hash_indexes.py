@@ -19,7 +19,7 @@ from stelae.errors import Unavailable
 from stelae.reader import IndexOf
 from stelae.service import hash_indexes
 from stelae.service.hash_indexes import HashIndexes
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from tests.service.serving import LOOKUP, USERS, Server, serving
 from tests.service.test_arrow import send
 from tests.tables import commit_rows

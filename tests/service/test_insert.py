@@ -23,8 +23,8 @@ from stelae.log import read_log
 from stelae.log_records import Inserted
 from stelae.ownership import TableOwnership
 from stelae.service.writing import WriteState
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.takeover import log_folder, take_over
-from stelae.warehouse import Table, Warehouse
 from tests.service.serving import Server, call, serving
 from tests.tables import commit_rows
 

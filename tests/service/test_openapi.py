@@ -17,8 +17,8 @@ from jsonschema.validators import validator_for
 
 from stelae.claims import BIGINT_LIMIT, TableClaims
 from stelae.service.openapi import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
+from stelae.snapshot.warehouse import Warehouse
 from stelae.takeover import take_over
-from stelae.warehouse import Warehouse
 from stelae.wire import JSON, PROBLEM_JSON
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import stelae.service.watcher
-from stelae.manifest import Snapshot
+from stelae.snapshot.manifest import Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.base import LocalStorage, StoredFile
-from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
 from tests.tables import commit_rows

@@ -29,8 +29,8 @@ from stelae.service.options import ServerOptions
 from stelae.service.process import uvicorn_config
 from stelae.service.protocol import answering
 from stelae.service.tables import ForwardToOwner, OpenSnapshot, Serving
+from stelae.snapshot.warehouse import Warehouse
 from stelae.sst import OnlineRows
-from stelae.warehouse import Warehouse
 from tests.tables import commit_rows
 
 WAIT_S = 20.0

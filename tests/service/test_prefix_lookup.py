@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import Server, serving
 from tests.tables import commit_rows
 

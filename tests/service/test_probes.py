@@ -16,7 +16,7 @@ from stelae.schema.table_schema import TableSchema
 from stelae.service.app import create_app
 from stelae.service.options import ServerOptions
 from stelae.service.watcher import Watcher
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import LOOKUP, NEVER_S, USERS, Answer, Server, call, serving, started
 from tests.tables import commit_rows
 

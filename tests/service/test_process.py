@@ -22,7 +22,7 @@ import pytest
 
 from stelae.client import Client
 from stelae.service.tablet_folder import SERVING_FOLDER
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import LOOKUP, USERS
 from tests.tables import commit_rows
 

@@ -18,14 +18,14 @@ import orjson
 import pytest
 
 import stelae.service.watcher
-from stelae.manifest import Snapshot
 from stelae.reader import SnapshotReader
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import Int
 from stelae.service.tables import MAX_BACK_OFF_S, State
+from stelae.snapshot.manifest import Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse, encode_schema
 from stelae.storage.base import LocalStorage
 from stelae.storage.paths import snapshot_path
-from stelae.warehouse import Table, Warehouse, encode_schema
 from tests import s3
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Server, call, serving

@@ -14,8 +14,8 @@ import pytest
 
 from stelae.errors import Unavailable
 from stelae.service.tablet_folder import SERVING_FOLDER, TabletFolder
+from stelae.snapshot.warehouse import Warehouse
 from stelae.storage.base import LocalStorage, MemoryStorage
-from stelae.warehouse import Warehouse
 
 HOLD = """
 import sys, time

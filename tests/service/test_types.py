@@ -19,7 +19,7 @@ import pytest
 
 from stelae.encoding.values import type_codec
 from stelae.errors import InvalidRequest
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import serving
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.tables import commit_rows

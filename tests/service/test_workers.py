@@ -24,7 +24,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.wire import ARROW, JSON
 from tests.service.serving import LOOKUP, USERS
 from tests.service.test_process import Process, run

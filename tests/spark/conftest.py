@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from stelae.service.options import ServerOptions
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening
 
 

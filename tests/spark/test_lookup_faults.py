@@ -23,8 +23,8 @@ import pytest
 
 from stelae import Client
 from stelae.errors import InvalidRequest, Unavailable
+from stelae.snapshot.warehouse import Warehouse
 from stelae.spark import LookupStats, lookup_join
-from stelae.warehouse import Warehouse
 from tests.spark.conftest import Served
 from tests.spark.tables import wait_until_served
 from tests.tables import commit_rows

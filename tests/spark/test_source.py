@@ -17,8 +17,8 @@ import pytest
 
 from stelae.builder import read
 from stelae.errors import InvalidRequest, NotFound
+from stelae.snapshot.warehouse import Warehouse
 from stelae.spark import register_source
-from stelae.warehouse import Warehouse
 from tests.tables import commit_rows
 
 if TYPE_CHECKING:

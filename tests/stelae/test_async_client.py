@@ -22,7 +22,7 @@ import pytest
 from stelae import AsyncClient
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.service.options import ServerOptions
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.stelae.clients import CLIENTS
 from tests.stelae.test_client import GONE, Say, Script, batch, found, inserted, trouble

@@ -22,7 +22,7 @@ import typer
 from stelae import __version__, cli
 from stelae.cli import EXIT_CODES, arguments, exit_code, lookup, run, screen
 from stelae.errors import AlreadyExists, InvalidRequest, StelaeError, TooLarge
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 
 USERS = """

@@ -16,7 +16,7 @@ import pytest
 from stelae.cli import arguments, lookup, run
 from stelae.ownership import TableOwnership
 from stelae.service.options import ServerOptions
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.tables import commit_rows
 

@@ -16,8 +16,8 @@ from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.log import LogState, LogWriter, recover
 from stelae.log_records import Granted, Inserted
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import segment_name
-from stelae.warehouse import Table, Warehouse
 
 
 @pytest.fixture(autouse=True)

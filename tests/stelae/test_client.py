@@ -44,8 +44,8 @@ from stelae.errors import (
 )
 from stelae.schema.sql import parse_create_table
 from stelae.service.options import ServerOptions
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.views import TableView
-from stelae.warehouse import Table, Warehouse
 from tests.service.listening import listening
 from tests.tables import commit_rows
 

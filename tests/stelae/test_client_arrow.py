@@ -39,8 +39,8 @@ from stelae.schema.alter import evolve
 from stelae.schema.sql import parse_alter_table, parse_create_table
 from stelae.schema.table_schema import TableSchema
 from stelae.service.options import ServerOptions
+from stelae.snapshot.warehouse import Warehouse
 from stelae.transport import Request
-from stelae.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.stelae.clients import CLIENTS
 from tests.tables import commit_rows

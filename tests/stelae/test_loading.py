@@ -18,10 +18,10 @@ import pytest
 
 from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
-from stelae.manifest import Snapshot
+from stelae.snapshot.manifest import Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.base import MemoryStorage
 from stelae.verify import verify_snapshot
-from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
 

@@ -29,8 +29,8 @@ from stelae.log_records import Granted, Inserted, Record, Skipped
 from stelae.online import replay
 from stelae.reader import OverlaidTablet, SnapshotReader, TableReader
 from stelae.schema.table_schema import TableSchema
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.sst import BlockCache, OnlineRows
-from stelae.warehouse import Table, Warehouse
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.stelae.test_reader import (
     EVENTS,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.loading import open_snapshot
 from stelae.reader import SnapshotReader, TableReader
-from stelae.warehouse import Table, Warehouse
+from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 
 EVENTS = """CREATE TABLE events (

@@ -19,6 +19,7 @@ from stelae.errors import Conflict, InvalidRequest, Unavailable
 from stelae.log import read_log
 from stelae.log_records import Inserted
 from stelae.ownership import TableOwnership
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.takeover import (
     LogRange,
     Takeover,
@@ -29,7 +30,6 @@ from stelae.takeover import (
     take_over,
     trim_log,
 )
-from stelae.warehouse import Table, Warehouse
 
 URL = "http://localhost:1"
 SQL = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
@@ -114,7 +114,7 @@ def test_a_process_that_is_killed_lets_go(table: Table) -> None:
     code = f"""
 import time
 from stelae.takeover import take_over
-from stelae.warehouse import Warehouse
+from stelae.snapshot.warehouse import Warehouse
 taken = take_over(Warehouse({warehouse!r}).table("shop.uids"), "server", "a", "http://h")
 print("has it", flush=True)
 time.sleep(60)

@@ -22,13 +22,13 @@ from stelae.claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_clai
 from stelae.errors import Unavailable
 from stelae.inserting import NewRows
 from stelae.log_records import Inserted
-from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.ownership import TableOwnership
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.sst import SstWriter
 from stelae.storage.paths import claim_path, epoch_path
 from stelae.takeover import take_over
 from stelae.verify import Progress, VerifyReport, verify_snapshot
-from stelae.warehouse import Table, Warehouse
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
 

@@ -23,7 +23,7 @@ from stelae.names import TableName
 from stelae.schema.alter import AlterTable, evolve
 from stelae.schema.checks import check_table
 from stelae.schema.table_schema import TableSchema
-from stelae.snapshots import TableSnapshots
+from stelae.snapshot.snapshots import TableSnapshots
 from stelae.storage.base import Storage, StorageView, exists, open_storage
 from stelae.storage.checksum import open_sealed_json, seal_json
 from stelae.storage.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder

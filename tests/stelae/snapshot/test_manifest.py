@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.errors import CorruptData
-from stelae.manifest import (
+from stelae.snapshot.manifest import (
     BucketFiles,
     DataFile,
     PartitionFiles,
@@ -364,8 +364,8 @@ def test_a_broken_invariant_is_refused_after_reading(
 ) -> None:
     """Written by a careless writer, with a right checksum."""
     with monkeypatch.context() as careless:
-        careless.setattr("stelae.manifest.check_snapshot", lambda *_: None)
-        careless.setattr("stelae.manifest.decode_snapshot", lambda *_: made)
+        careless.setattr("stelae.snapshot.manifest.check_snapshot", lambda *_: None)
+        careless.setattr("stelae.snapshot.manifest.decode_snapshot", lambda *_: made)
         made = make()
         data = encode_snapshot(made)
     with pytest.raises(CorruptData):

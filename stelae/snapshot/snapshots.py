@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.manifest import BucketFiles, PartitionFiles, Snapshot, decode_snapshot, encode_snapshot
+from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot, decode_snapshot, encode_snapshot
 from stelae.storage.base import Storage, StoredFile, exists
 from stelae.storage.paths import (
     SNAPSHOT_FOLDER,

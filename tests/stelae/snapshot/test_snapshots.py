@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, encode_snapshot
-from stelae.snapshots import TableSnapshots, check_floor
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, encode_snapshot
+from stelae.snapshot.snapshots import TableSnapshots, check_floor
 from stelae.storage.base import LocalStorage, MemoryStorage, Storage, exists, open_storage
 from stelae.storage.checksum import checksum, seal_json
 from stelae.storage.paths import floor_path, snapshot_path, sst_path
