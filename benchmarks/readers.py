@@ -173,8 +173,8 @@ class RocksDB:
 
     def __init__(self, address: str) -> None:
         from stelae.loading import open_snapshot
+        from stelae.rocksdb.sst import BlockCache
         from stelae.snapshot.warehouse import Warehouse
-        from stelae.sst import BlockCache
 
         warehouse, name, cache_bytes = address.split()
         table = Warehouse(warehouse).table(name)

@@ -286,7 +286,7 @@ class _SlotWriter:
     """One bucket's file, from its first row to its report."""
 
     def __init__(self, spec: WriteSpec, slot: int) -> None:
-        from stelae.sst import SstWriter
+        from stelae.rocksdb.sst import SstWriter
 
         self.slot = slot
         self._spec = spec
@@ -397,7 +397,7 @@ class _SlotWriter:
 
     def _check_samples(self) -> None:
         """Sampled keys must be answered from the finished file, byte for byte."""
-        from stelae.sst import MIB, BlockCache, Tablet
+        from stelae.rocksdb.sst import MIB, BlockCache, Tablet
 
         tablet = Tablet.open(self._folder / "check", [self._file], BlockCache(MIB))
         try:

@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import DEFAULT_DATABASE
+from stelae.rocksdb.sst import BlockCache
 from stelae.service.arrow_bodies import ReadThreads
 from stelae.service.asgi import (
     ClientDisconnectedError,
@@ -52,7 +53,6 @@ from stelae.service.watcher import Watcher
 from stelae.service.workers import Workers
 from stelae.service.writing import Identity, TableWriter
 from stelae.snapshot.warehouse import Warehouse
-from stelae.sst import BlockCache
 from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")

@@ -18,13 +18,13 @@ from weakref import WeakValueDictionary
 
 from stelae.hash_index import HashIndex
 from stelae.reader import PartitionTablets, SnapshotReader, TableReader
+from stelae.rocksdb.sst import BlockCache, OnlineRows, Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.service.forwarding import RowsElsewhere
 from stelae.service.metrics import WorkerCounts
 from stelae.service.options import ServerOptions
 from stelae.service.tables import OpenSnapshot, ServedTable, Serving
 from stelae.snapshot.manifest import Snapshot
-from stelae.sst import BlockCache, OnlineRows, Tablet
 
 SnapshotName = tuple[int, int, str]
 """Snapshot, schema, and a digest of the folders: snapshots of one table with the same name read alike."""

@@ -33,6 +33,7 @@ import uvicorn
 
 from stelae.errors import StelaeError
 from stelae.names import DEFAULT_DATABASE, TableName
+from stelae.rocksdb.sst import BlockCache
 from stelae.service.arrow_bodies import ReadThreads
 from stelae.service.asgi import Receive, Scope, Send, send_body
 from stelae.service.channel import LENGTH, Channel
@@ -46,7 +47,6 @@ from stelae.service.point_lookups import PointLookups
 from stelae.service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from stelae.service.protocol import AnswerNow, answering
 from stelae.service.tables import ForwardToOwner, ServedTable
-from stelae.sst import BlockCache
 from stelae.wire import lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")

@@ -21,8 +21,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
+    from stelae.rocksdb.sst import BlockCache
     from stelae.service.tables import ServedTable
-    from stelae.sst import BlockCache
 
 LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP = "lookup", "batch-lookup", "prefix-lookup"
 INSERT = "insert-if-not-exists"

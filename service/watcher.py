@@ -31,6 +31,7 @@ from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.loading import open_snapshot
 from stelae.names import TableName
 from stelae.reader import SnapshotReader
+from stelae.rocksdb.sst import BlockCache
 from stelae.service.metrics import ServerCounts
 from stelae.service.options import ServerOptions
 from stelae.service.pins import Pins
@@ -40,7 +41,6 @@ from stelae.service.workers import Workers
 from stelae.service.writing import Attachment
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.sst import BlockCache
 from stelae.storage.base import exists
 from stelae.storage.paths import schema_path
 

@@ -49,9 +49,9 @@ from stelae.log_records import Inserted, Payload, Record, encode_insert_of_one, 
 from stelae.online import replay
 from stelae.ownership import TableOwnership
 from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
+from stelae.rocksdb.sst import BlockCache, OnlineRows
 from stelae.service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.snapshot.warehouse import Table
-from stelae.sst import BlockCache, OnlineRows
 from stelae.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 
 T = TypeVar("T")

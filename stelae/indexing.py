@@ -14,7 +14,7 @@ from stelae.apart import run_apart
 from stelae.errors import Unavailable
 from stelae.hash_index import build, needed_bytes
 from stelae.reader import PartitionTablets
-from stelae.sst import Tablet
+from stelae.rocksdb.sst import Tablet
 
 CHUNK_ROWS = 65_536
 

@@ -19,9 +19,9 @@ from threading import Event
 from stelae.encoding.values import value_codec
 from stelae.preparing import Preparation, prepare_tablets, prepare_tablets_apart
 from stelae.reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
+from stelae.rocksdb.sst import BlockCache, Tablet
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.sst import BlockCache, Tablet
 
 LOAD_THREADS = 2
 """Files that are fetched and verified at a time: enough to keep a disk busy, few enough to leave a core to readers."""

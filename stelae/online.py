@@ -21,7 +21,7 @@ from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log import Entry
 from stelae.log_records import Inserted
 from stelae.reader import SLOT_BYTES, SnapshotReader
-from stelae.sst import OnlineRows
+from stelae.rocksdb.sst import OnlineRows
 from stelae.storage.paths import PartitionValue
 
 CHUNK_KEYS = 4096

@@ -19,8 +19,8 @@ from threading import Event
 
 from stelae.apart import NotPortableError, run_apart
 from stelae.errors import CorruptData, NotFound, Unavailable
+from stelae.rocksdb.sst import make_tablet
 from stelae.snapshot.manifest import DataFile
-from stelae.sst import make_tablet
 from stelae.storage.base import Storage
 from stelae.storage.checksum import file_checksum
 

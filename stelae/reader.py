@@ -42,9 +42,9 @@ from stelae.encoding.rows import FLAGS_AT, HIDDEN, RowReader
 from stelae.encoding.values import ValueCodec, as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.hash_index import HashIndex
+from stelae.rocksdb.sst import OnlineRows, Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
-from stelae.sst import OnlineRows, Tablet
 from stelae.storage.paths import PartitionValue
 
 JsonRow = dict[str, Any]

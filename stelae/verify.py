@@ -50,9 +50,9 @@ from stelae.online import replay
 from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
 from stelae.preparing import fetch_file
 from stelae.reader import JsonRow, SnapshotReader
+from stelae.rocksdb.sst import MIB, BlockCache, OnlineRows, Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.sst import MIB, BlockCache, OnlineRows, Tablet
 from stelae.storage.base import Storage
 from stelae.storage.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
 from stelae.takeover import has_log, log_folder

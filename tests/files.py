@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stelae.sst import MIB, BlockCache, Tablet
+from stelae.rocksdb.sst import MIB, BlockCache, Tablet
 
 
 def read_file(path: Path) -> Iterator[tuple[bytes, bytes]]:

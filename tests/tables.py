@@ -26,9 +26,9 @@ from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
+from stelae.rocksdb.sst import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.sst import SstWriter
 from stelae.storage.paths import partition_folder, sst_path
 
 DEFAULT_BUCKETS = 4

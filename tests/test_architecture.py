@@ -60,7 +60,7 @@ RULES = (
         files=("service/**.py",),
     ),
     Rule(("builder", "service"), "import stelae.builder or stelae.service: there is one import name"),
-    Rule(("rocksdict",), "use stelae/sst.py (SstWriter, Tablet)", allowed=("stelae/sst.py",)),
+    Rule(("rocksdict",), "use stelae/rocksdb/sst.py (SstWriter, Tablet)", allowed=("stelae/rocksdb/sst.py",)),
     Rule(("obstore",), "use stelae/storage/base.py (open_storage, Storage)", allowed=("stelae/storage/base.py",)),
     Rule(
         ("sqlglot",), "use stelae/schema/sql.py (parse_create_table, parse_alter_table)",
@@ -84,7 +84,7 @@ def test_imports_keep_their_directions() -> None:
     [
         ("stelae/encoding/keys.py", "import stelae.builder.job", "register"),
         ("stelae/encoding/keys.py", "def f():\n    from stelae.service import app", "register"),
-        ("stelae/reader.py", "import rocksdict", "stelae/sst.py"),
+        ("stelae/reader.py", "import rocksdict", "stelae/rocksdb/sst.py"),
         ("stelae/deep/inside.py", "from pyspark.sql import DataFrame", "builder/"),
         ("builder/job.py", "from obstore.store import from_url", "stelae/storage/base.py"),
         ("builder/job.py", "from stelae.service.app import create_app", "share through stelae/"),
@@ -104,7 +104,7 @@ def test_a_broken_rule_names_the_module_to_use(path: str, source: str, told: str
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("stelae/sst.py", "import rocksdict"),
+        ("stelae/rocksdb/sst.py", "import rocksdict"),
         ("stelae/cli/screen.py", "from rich.table import Table"),
         ("builder/demo.py", "import rich"),
         ("stelae/encoding/keys.py", "import rocksdictionary"),

@@ -41,9 +41,9 @@ from stelae.inserting import NewRows
 from stelae.log import read_log, recover
 from stelae.log_records import Inserted
 from stelae.reader import TableReader
+from stelae.rocksdb.sst import SstWriter, Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.sst import SstWriter, Tablet
 from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
 from stelae.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
 

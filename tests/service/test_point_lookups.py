@@ -22,6 +22,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 import uvicorn
 
+from stelae.rocksdb.sst import OnlineRows
 from stelae.service.app import TabletServer, create_app
 from stelae.service.forwarding import RowsElsewhere
 from stelae.service.metrics import LOOKUP
@@ -30,7 +31,6 @@ from stelae.service.process import uvicorn_config
 from stelae.service.protocol import answering
 from stelae.service.tables import ForwardToOwner, OpenSnapshot, Serving
 from stelae.snapshot.warehouse import Warehouse
-from stelae.sst import OnlineRows
 from tests.tables import commit_rows
 
 WAIT_S = 20.0

@@ -22,8 +22,8 @@ from stelae.hash_index import HashIndex, build, needed_bytes
 from stelae.indexing import index_bytes, index_partition, index_partition_apart
 from stelae.loading import open_snapshot
 from stelae.reader import INDEXED_KEYS, SnapshotReader
+from stelae.rocksdb.sst import OnlineRows
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.sst import OnlineRows
 from tests.tables import commit_rows
 
 

@@ -28,9 +28,9 @@ from stelae.log import Entry, LogState, LogWriter, read_log
 from stelae.log_records import Granted, Inserted, Record, Skipped
 from stelae.online import replay
 from stelae.reader import OverlaidTablet, SnapshotReader, TableReader
+from stelae.rocksdb.sst import BlockCache, OnlineRows
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.sst import BlockCache, OnlineRows
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.stelae.test_reader import (
     EVENTS,

@@ -23,9 +23,9 @@ from stelae.errors import Unavailable
 from stelae.inserting import NewRows
 from stelae.log_records import Inserted
 from stelae.ownership import TableOwnership
+from stelae.rocksdb.sst import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.sst import SstWriter
 from stelae.storage.paths import claim_path, epoch_path
 from stelae.takeover import take_over
 from stelae.verify import Progress, VerifyReport, verify_snapshot
