@@ -16,7 +16,7 @@ import orjson
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import LOOKUP, make_users, tablet_server
-from stelae.loading import open_snapshot
+from stelae.read.open_snapshot import open_snapshot
 
 BATCH = 1000
 

@@ -172,7 +172,7 @@ class RocksDB:
     PACKAGES: Sequence[str] = ("rocksdict",)
 
     def __init__(self, address: str) -> None:
-        from stelae.loading import open_snapshot
+        from stelae.read.open_snapshot import open_snapshot
         from stelae.rocksdb.sst import BlockCache
         from stelae.snapshot.warehouse import Warehouse
 
@@ -215,7 +215,7 @@ class Lmdb:
     def __init__(self, address: str) -> None:
         import lmdb
 
-        from stelae.reader import TableReader
+        from stelae.read.snapshot_reader import TableReader
         from stelae.snapshot.warehouse import Warehouse
 
         folder, warehouse, name = address.split()

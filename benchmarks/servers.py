@@ -194,7 +194,7 @@ def serve_bare(warehouse: Path, keys: Path, one_write: bool) -> None:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    from stelae.loading import open_snapshot
+    from stelae.read.open_snapshot import open_snapshot
     from stelae.service.options import DEFAULTS
     from stelae.service.process import uvicorn_config
     from stelae.service.protocol import OneWriteProtocol

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import cast
 from weakref import WeakValueDictionary
 
-from stelae.hash_index import HashIndex
-from stelae.reader import PartitionTablets, SnapshotReader, TableReader
+from stelae.read.hash_index import HashIndex
+from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows, Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.service.forwarding import RowsElsewhere
@@ -42,7 +42,7 @@ class OpenFolders:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolders:
-    """As `stelae.reader.PartitionTablets`, with folders for tablets."""
+    """As `stelae.read.snapshot_reader.PartitionTablets`, with folders for tablets."""
 
     folder: str
     values: tuple[object, ...]

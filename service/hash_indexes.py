@@ -20,9 +20,9 @@ from pathlib import Path
 from threading import Event
 
 from stelae.errors import StelaeError
-from stelae.hash_index import HashIndex
-from stelae.indexing import index_bytes, index_partition_apart
-from stelae.reader import PartitionTablets, SnapshotReader
+from stelae.read.build_index import index_bytes, index_partition_apart
+from stelae.read.hash_index import HashIndex
+from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader
 from stelae.service.metrics import TableCounts
 from stelae.service.tables import ServedTable
 

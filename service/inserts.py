@@ -18,7 +18,7 @@ import pyarrow as pa
 from stelae.arrow_wire import rows_schema
 from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest
-from stelae.reader import JsonRow, Shape, TableReader, check_batch_size
+from stelae.read.snapshot_reader import JsonRow, Shape, TableReader, check_batch_size
 from stelae.service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
 from stelae.service.asgi import Receive, Scope, Send, header_of
 from stelae.service.endpoints import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of

@@ -25,7 +25,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from stelae.errors import StelaeError, Unavailable
-from stelae.reader import SnapshotReader
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
 from stelae.snapshot.warehouse import Table
 from stelae.wire import SNAPSHOT_HEADER

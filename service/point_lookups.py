@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from stelae.reader import MAX_SHAPES, Shape
+from stelae.read.snapshot_reader import MAX_SHAPES, Shape
 from stelae.schema.types import BigInt
 from stelae.service.metrics import BOUNDS_S, LOOKUP
 from stelae.service.tables import OpenSnapshot, ServedTable

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import TableName
-from stelae.reader import SnapshotReader
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import TableSchema
 from stelae.service.metrics import TableCounts
 from stelae.wire import SNAPSHOT_HEADER

@@ -28,9 +28,9 @@ from functools import partial
 from typing import TypeVar
 
 from stelae.errors import CorruptData, StelaeError, Unavailable
-from stelae.loading import open_snapshot
 from stelae.names import TableName
-from stelae.reader import SnapshotReader
+from stelae.read.open_snapshot import open_snapshot
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.sst import BlockCache
 from stelae.service.metrics import ServerCounts
 from stelae.service.options import ServerOptions

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from stelae.reader import SnapshotReader
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.asgi import App
 from stelae.service.channel import Channel
 from stelae.service.connections import PassedOn

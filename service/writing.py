@@ -48,7 +48,7 @@ from stelae.log import Entry, GroupCommit, LogWriter, again, read_log
 from stelae.log_records import Inserted, Payload, Record, encode_insert_of_one, encode_record
 from stelae.online import replay
 from stelae.ownership import TableOwnership
-from stelae.reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
+from stelae.read.snapshot_reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows
 from stelae.service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.snapshot.warehouse import Table

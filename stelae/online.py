@@ -20,7 +20,7 @@ from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log import Entry
 from stelae.log_records import Inserted
-from stelae.reader import SLOT_BYTES, SnapshotReader
+from stelae.read.snapshot_reader import SLOT_BYTES, SnapshotReader
 from stelae.rocksdb.sst import OnlineRows
 from stelae.storage.paths import PartitionValue
 

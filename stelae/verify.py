@@ -44,12 +44,12 @@ from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowReader
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
-from stelae.loading import open_snapshot
 from stelae.log import read_log, recover
 from stelae.online import replay
 from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
-from stelae.preparing import fetch_file
-from stelae.reader import JsonRow, SnapshotReader
+from stelae.read.open_snapshot import open_snapshot
+from stelae.read.prepare_tablets import fetch_file
+from stelae.read.snapshot_reader import JsonRow, SnapshotReader
 from stelae.rocksdb.sst import MIB, BlockCache, OnlineRows, Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table

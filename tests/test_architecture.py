@@ -84,7 +84,7 @@ def test_imports_keep_their_directions() -> None:
     [
         ("stelae/encoding/keys.py", "import stelae.builder.job", "register"),
         ("stelae/encoding/keys.py", "def f():\n    from stelae.service import app", "register"),
-        ("stelae/reader.py", "import rocksdict", "stelae/rocksdb/sst.py"),
+        ("stelae/read/snapshot_reader.py", "import rocksdict", "stelae/rocksdb/sst.py"),
         ("stelae/deep/inside.py", "from pyspark.sql import DataFrame", "builder/"),
         ("builder/job.py", "from obstore.store import from_url", "stelae/storage/base.py"),
         ("builder/job.py", "from stelae.service.app import create_app", "share through stelae/"),

@@ -25,7 +25,7 @@ from stelae.schema import types as t
 
 if TYPE_CHECKING:
     from stelae.client import Client
-    from stelae.reader import SnapshotReader
+    from stelae.read.snapshot_reader import SnapshotReader
     from stelae.schema.table_schema import TableSchema
     from stelae.snapshot.manifest import PartitionFiles, Snapshot
     from stelae.snapshot.warehouse import Table
@@ -200,7 +200,7 @@ class WarehouseSource:
         return Found(page.rows, page.next_page_token is not None, self._snapshot.id)
 
     def _open(self, key: Mapping[str, Any]) -> SnapshotReader:
-        from stelae.loading import open_snapshot
+        from stelae.read.open_snapshot import open_snapshot
         from stelae.verify import scratch_folder
 
         folder: Path = self._stack.enter_context(scratch_folder(self._table.storage))

@@ -302,7 +302,7 @@ def make_tablet(directory: Path, files: Sequence[Path]) -> None:
     """Make the folder of a tablet: all of `Tablet.open` that writes.
 
     It waits for the disk a dozen times, 10 to 50 milliseconds in all, and rocksdict holds the GIL meanwhile; to reopen
-    takes one. So whoever answers requests has it done by another process (`stelae/preparing.py`).
+    takes one. So whoever answers requests has it done by another process (`stelae/read/prepare_tablets.py`).
     """
     staging = directory.with_name(directory.name + ".incoming")
     staging.mkdir(parents=True)

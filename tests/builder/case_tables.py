@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.builder import build, read
 from stelae.encoding.values import value_codec
-from stelae.loading import open_snapshot
+from stelae.read.open_snapshot import open_snapshot
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse

@@ -24,8 +24,8 @@ from stelae.builder.inputs import read_files
 from stelae.claims import INT_LIMIT, Claim, TableClaims, id_limit
 from stelae.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
-from stelae.loading import open_snapshot
 from stelae.ownership import TableOwnership
+from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.snapshots import TableSnapshots
 from stelae.snapshot.warehouse import Table, Warehouse

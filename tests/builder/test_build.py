@@ -22,7 +22,7 @@ from stelae.builder.plan import choose_bucket_count
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.loading import open_snapshot
+from stelae.read.open_snapshot import open_snapshot
 from stelae.schema.sql import parse_create_table
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.files import read_file

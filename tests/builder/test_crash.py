@@ -19,8 +19,8 @@ import pytest
 
 from stelae.builder import build, read, run_build
 from stelae.claims import BIGINT_LIMIT, TableClaims
-from stelae.loading import open_snapshot
 from stelae.ownership import TableOwnership
+from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Warehouse
 from stelae.verify import verify_snapshot
 

@@ -22,7 +22,7 @@ import pytest
 from stelae.builder import build
 from stelae.encoding.values import value_codec
 from stelae.errors import StelaeError
-from stelae.loading import open_snapshot
+from stelae.read.open_snapshot import open_snapshot
 from stelae.schema.aggregate_functions import FUNCTIONS
 from stelae.schema.merge_rules import ColumnRule, merge_rules
 from stelae.schema.sql import parse_create_table

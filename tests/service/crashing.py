@@ -40,7 +40,7 @@ from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.inserting import NewRows
 from stelae.log import read_log, recover
 from stelae.log_records import Inserted
-from stelae.reader import TableReader
+from stelae.read.snapshot_reader import TableReader
 from stelae.rocksdb.sst import SstWriter, Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table

@@ -16,7 +16,7 @@ import pytest
 
 from stelae.arrow_wire import read_rows
 from stelae.errors import Unavailable
-from stelae.reader import IndexOf
+from stelae.read.snapshot_reader import IndexOf
 from stelae.service import hash_indexes
 from stelae.service.hash_indexes import HashIndexes
 from stelae.snapshot.warehouse import Table, Warehouse

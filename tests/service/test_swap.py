@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 import stelae.service.watcher
-from stelae.reader import SnapshotReader
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import Int
 from stelae.service.tables import MAX_BACK_OFF_S, State

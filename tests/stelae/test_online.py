@@ -23,16 +23,16 @@ from stelae import online
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
-from stelae.loading import open_snapshot
 from stelae.log import Entry, LogState, LogWriter, read_log
 from stelae.log_records import Granted, Inserted, Record, Skipped
 from stelae.online import replay
-from stelae.reader import OverlaidTablet, SnapshotReader, TableReader
+from stelae.read.open_snapshot import open_snapshot
+from stelae.read.snapshot_reader import OverlaidTablet, SnapshotReader, TableReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
-from tests.stelae.test_reader import (
+from tests.stelae.read.test_snapshot_reader import (
     EVENTS,
     KEY,
     NULLABLE_EVENTS,

@@ -265,7 +265,7 @@ def test_a_damaged_block_is_told_when_it_is_read(tmp_path: Path, compression: st
     for key, row in rows.items():
         try:
             assert tablet.get(key) == row
-        except Exception as exc:  # rocksdict's own; stelae/reader.py translates it
+        except Exception as exc:  # rocksdict's own; stelae/read/snapshot_reader.py translates it
             told += "orruption" in str(exc)
     assert 0 < told < 200
     with pytest.raises(Exception, match="orruption"):

@@ -1,7 +1,7 @@
 """Opening a snapshot: its files fetched and verified, its tablets made aside.
 
-    manifest → each file: linked (local warehouse) or downloaded, checksum verified     stelae/preparing.py
-             → each bucket: a tablet in a folder of its own                             stelae/preparing.py
+    manifest → each file: linked (local warehouse) or downloaded, checksum verified     stelae/read/prepare_tablets.py
+             → each bucket: a tablet in a folder of its own                             stelae/read/prepare_tablets.py
              → SnapshotReader
 
 Nothing here touches the reader that is serving: a failure leaves it as it is. Buckets whose files did not change
@@ -17,8 +17,8 @@ from pathlib import Path
 from threading import Event
 
 from stelae.encoding.values import value_codec
-from stelae.preparing import Preparation, prepare_tablets, prepare_tablets_apart
-from stelae.reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
+from stelae.read.prepare_tablets import Preparation, prepare_tablets, prepare_tablets_apart
+from stelae.read.snapshot_reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
 from stelae.rocksdb.sst import BlockCache, Tablet
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import CorruptData, StelaeError, Unavailable
-from stelae.loading import open_snapshot
+from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.base import MemoryStorage
@@ -210,7 +210,7 @@ def test_the_other_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("request_bytes", [b"", pickle.dumps(["cut"])[:-3]])
 def test_the_server_dies(request_bytes: bytes) -> None:
     """Killed before it had said what to prepare: its log, which outlives it, gets no traceback."""
-    apart = [sys.executable, "-m", "stelae.apart"]
+    apart = [sys.executable, "-m", "stelae.read.background_process"]
     ended = subprocess.run(apart, input=request_bytes, capture_output=True, timeout=20, check=False)
     assert (ended.stdout, ended.stderr) == (b"", b"")
 
@@ -221,7 +221,7 @@ def test_giving_up(tmp_path: Path, apart: bool, monkeypatch: pytest.MonkeyPatch)
     snapshot = commit_rows(table, ROWS)
     stop = threading.Event()
     stop.set()
-    monkeypatch.setattr("stelae.apart.STOP_POLL_S", 0.001)
+    monkeypatch.setattr("stelae.read.background_process.STOP_POLL_S", 0.001)
     with pytest.raises(Unavailable, match="given up"):
         open_snapshot(table, snapshot, tmp_path / "tablets", stop=stop, apart=apart)
     assert list((tmp_path / "tablets").iterdir()) == []

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
-from stelae.apart import run_apart
 from stelae.errors import Unavailable
-from stelae.hash_index import build, needed_bytes
-from stelae.reader import PartitionTablets
+from stelae.read.background_process import run_apart
+from stelae.read.hash_index import build, needed_bytes
+from stelae.read.snapshot_reader import PartitionTablets
 from stelae.rocksdb.sst import Tablet
 
 CHUNK_ROWS = 65_536

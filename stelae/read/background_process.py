@@ -1,6 +1,6 @@
 """Work done by another process, of low priority: what would hold up the threads of one that answers requests.
 
-    run_apart(function, arguments...)        `python -m stelae.apart` does it, and its result or error comes back
+    run_apart(function, arguments...)        `python -m stelae.read.background_process` does it, and its result or error comes back
 
 The function is one that a module has, and what goes to and fro can be pickled. Both ends are this program.
 """
@@ -40,7 +40,7 @@ def run_apart(work: Callable[..., R], *arguments: object, stop: Event | None = N
     except (StelaeError, pickle.PicklingError, TypeError, AttributeError) as exc:
         raise NotPortableError(str(exc)) from exc
     process = subprocess.Popen(
-        [sys.executable, "-m", "stelae.apart"],
+        [sys.executable, "-m", "stelae.read.background_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the server, which ends this one by itself

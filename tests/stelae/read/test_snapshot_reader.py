@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.loading import open_snapshot
-from stelae.reader import SnapshotReader, TableReader
+from stelae.read.open_snapshot import open_snapshot
+from stelae.read.snapshot_reader import SnapshotReader, TableReader
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 

@@ -1,7 +1,7 @@
 """Preparing tablets: files fetched and verified, folders made. All of a load that takes long or waits for a disk.
 
     prepare_tablets          in this process
-    prepare_tablets_apart    the same in a process of low priority (stelae/apart.py)
+    prepare_tablets_apart    the same in a process of low priority (stelae/read/background_process.py)
 
 Making a RocksDB waits for the disk a dozen times with the GIL held, and verifying hands the GIL to and fro a thousand
 times: in a process that answers requests, all of them would wait. From a process of its own they get nothing but
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from stelae.apart import NotPortableError, run_apart
 from stelae.errors import CorruptData, NotFound, Unavailable
+from stelae.read.background_process import NotPortableError, run_apart
 from stelae.rocksdb.sst import make_tablet
 from stelae.snapshot.manifest import DataFile
 from stelae.storage.base import Storage

@@ -41,7 +41,7 @@ from stelae.encoding.keys import KeyCodec, prefix_end
 from stelae.encoding.rows import FLAGS_AT, HIDDEN, RowReader
 from stelae.encoding.values import ValueCodec, as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
-from stelae.hash_index import HashIndex
+from stelae.read.hash_index import HashIndex
 from stelae.rocksdb.sst import OnlineRows, Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot

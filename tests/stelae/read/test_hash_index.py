@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stelae import hash_index
 from stelae.encoding.key_batch import KeyColumns
 from stelae.errors import Unavailable
-from stelae.hash_index import HashIndex, build, needed_bytes
-from stelae.indexing import index_bytes, index_partition, index_partition_apart
-from stelae.loading import open_snapshot
-from stelae.reader import INDEXED_KEYS, SnapshotReader
+from stelae.read import hash_index
+from stelae.read.build_index import index_bytes, index_partition, index_partition_apart
+from stelae.read.hash_index import HashIndex, build, needed_bytes
+from stelae.read.open_snapshot import open_snapshot
+from stelae.read.snapshot_reader import INDEXED_KEYS, SnapshotReader
 from stelae.rocksdb.sst import OnlineRows
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
