@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.common import Ratio, in_turn, median, nanoseconds, quick_mode, row_cost, show
-from stelae.log import GroupCommit, LogState, LogWriter, read_log, recover
-from stelae.log_records import Inserted, decode_record, encode_flush, encode_record
+from stelae.log.records import Inserted, decode_record, encode_flush, encode_record
+from stelae.log.writer import GroupCommit, LogState, LogWriter, read_log, recover
 
 KEYS = 1000
 """In a batch."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from stelae.client import Client
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.ownership import Epoch
+from stelae.log.epochs import Epoch
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
 

@@ -7,7 +7,7 @@
     owned by a live build                                     Conflict
 
 A build that owns the table reads parent and log *after* it took it, so that nothing comes to the log behind its back;
-whoever takes the table from it commits the number that it wants first (`stelae/ownership.py`). So it lets go only when
+whoever takes the table from it commits the number that it wants first (`stelae/log/epochs.py`). So it lets go only when
 the outcome of its commit is known. What it leaves behind otherwise is taken over like that of a build that was killed.
 """
 
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from stelae.builder.beside import acknowledged
 from stelae.errors import StelaeError, Unavailable
-from stelae.ownership import Epoch
+from stelae.log.epochs import Epoch
+from stelae.log.takeover import Takeover, has_log, live_owner, log_range_beside, owned, take_over
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.takeover import Takeover, has_log, live_owner, log_range_beside, owned, take_over
 
 log = logging.getLogger("stelae.builder")
 

@@ -29,8 +29,8 @@ from stelae.builder.plan import SLOT, BuildPlan
 from stelae.builder.slots import by_key, on_tasks, with_places
 from stelae.builder.spark_errors import translated
 from stelae.builder.writer import BucketReport, IdRanges
-from stelae.claims import IdRange, TableClaims, id_limit
 from stelae.errors import CorruptData
+from stelae.log.id_claims import IdRange, TableClaims, id_limit
 from stelae.schema import types as t
 from stelae.schema.merge_rules import stored_columns
 

@@ -59,8 +59,8 @@ from stelae.builder.slots import by_key, by_slot, placed
 from stelae.builder.spark_errors import translated
 from stelae.builder.winners import winners
 from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
-from stelae.claims import IdRange
 from stelae.errors import Conflict, CorruptData, InvalidRequest
+from stelae.log.id_claims import IdRange
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_columns
 from stelae.schema.table_schema import TableSchema

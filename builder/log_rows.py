@@ -31,15 +31,15 @@ from stelae.builder.slots import with_places
 from stelae.builder.spark_errors import raise_marked
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, StelaeError
-from stelae.log import LogPart, log_parts, read_part
-from stelae.log_records import Inserted
+from stelae.log.records import Inserted
+from stelae.log.takeover import log_folder
+from stelae.log.writer import LogPart, log_parts, read_part
 from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.spark.scan import BATCH_ROWS, RowDecoder, open_bucket
-from stelae.takeover import log_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,10 +26,10 @@ import orjson
 from stelae.builder.beside import AskOwner
 from stelae.builder.folds import ArrowFold
 from stelae.builder.spark_errors import raise_marked
-from stelae.claims import FIRST_ID, IdRange
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
+from stelae.log.id_claims import FIRST_ID, IdRange
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, stored_columns
 from stelae.schema.options import FileOptions

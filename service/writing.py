@@ -40,19 +40,19 @@ from typing import TypeVar
 
 import orjson
 
-from stelae.claims import Claim, TableClaims, id_limit
 from stelae.encoding.key_batch import Key, chosen
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
-from stelae.inserting import GrantedIds, NewRows, check_takes_inserts, unused_ids
-from stelae.log import Entry, GroupCommit, LogWriter, again, read_log
-from stelae.log_records import Inserted, Payload, Record, encode_insert_of_one, encode_record
-from stelae.online import replay
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.id_claims import Claim, TableClaims, id_limit
+from stelae.log.new_rows import GrantedIds, NewRows, check_takes_inserts, unused_ids
+from stelae.log.records import Inserted, Payload, Record, encode_insert_of_one, encode_record
+from stelae.log.replay import replay
+from stelae.log.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
+from stelae.log.writer import Entry, GroupCommit, LogWriter, again, read_log
 from stelae.read.snapshot_reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows
 from stelae.service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.snapshot.warehouse import Table
-from stelae.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 
 T = TypeVar("T")
 

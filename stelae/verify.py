@@ -30,7 +30,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stelae.claims import (
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowReader
+from stelae.encoding.values import value_codec
+from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
+from stelae.log.epochs import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
+from stelae.log.id_claims import (
     BIGINT_LIMIT,
     FIRST_CLAIM,
     FIRST_ID,
@@ -39,14 +45,9 @@ from stelae.claims import (
     check_claims_are_disjoint,
     id_limit,
 )
-from stelae.encoding.buckets import BucketFunction
-from stelae.encoding.keys import KeyCodec
-from stelae.encoding.rows import RowReader
-from stelae.encoding.values import value_codec
-from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
-from stelae.log import read_log, recover
-from stelae.online import replay
-from stelae.ownership import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
+from stelae.log.replay import replay
+from stelae.log.takeover import has_log, log_folder
+from stelae.log.writer import read_log, recover
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.prepare_tablets import fetch_file
 from stelae.read.snapshot_reader import JsonRow, SnapshotReader
@@ -55,7 +56,6 @@ from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snap
 from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage
 from stelae.storage.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
-from stelae.takeover import has_log, log_folder
 
 BATCH_ROWS = 16_384
 SAMPLES = 16

@@ -13,8 +13,8 @@ from stelae.cli.arguments import JsonOption, TableArgument, WarehouseOption, ope
 from stelae.errors import CorruptData, InvalidRequest
 
 if TYPE_CHECKING:
-    from stelae.log import Entry, LogState
-    from stelae.log_records import Inserted
+    from stelae.log.records import Inserted
+    from stelae.log.writer import Entry, LogState
     from stelae.snapshot.warehouse import Table
 
 SHOWN_KEYS = 5
@@ -41,7 +41,7 @@ def log(
     """
     from itertools import islice
 
-    from stelae.log import read_log, recover
+    from stelae.log.writer import read_log, recover
     from stelae.storage.paths import LOG_FOLDER
 
     if limit < 0 or (from_offset is not None and from_offset < 0):
@@ -123,7 +123,7 @@ def _cells(record: dict[str, Any], table: Table) -> list[str]:
 
 def _describer(table: Table) -> Callable[[Entry], dict[str, Any]]:
     """A function that makes JSON of the records of a table's log."""
-    from stelae.log_records import Granted, Skipped
+    from stelae.log.records import Granted, Skipped
 
     readers: dict[int, Callable[[Inserted], list[dict[str, Any]]]] = {}
 

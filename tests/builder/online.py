@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stelae.claims import TableClaims, id_limit
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
-from stelae.log_records import Granted, Inserted, Record
+from stelae.log.id_claims import TableClaims, id_limit
+from stelae.log.records import Granted, Inserted, Record
+from stelae.log.takeover import take_over
 from stelae.snapshot.warehouse import Table
-from stelae.takeover import take_over
 
 URL = "http://127.0.0.1:9"
 

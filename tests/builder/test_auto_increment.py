@@ -21,15 +21,15 @@ import pytest
 from stelae.builder import read, run_build
 from stelae.builder.ids import IdCounts, count_ids
 from stelae.builder.inputs import read_files
-from stelae.claims import INT_LIMIT, Claim, TableClaims, id_limit
 from stelae.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.id_claims import INT_LIMIT, Claim, TableClaims, id_limit
+from stelae.log.takeover import empty_snapshot, live_owner, take_over
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.snapshots import TableSnapshots
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.takeover import empty_snapshot, live_owner, take_over
 from stelae.verify import verify_snapshot
 from tests.builder.case_tables import frame_of
 from tests.builder.online import URL, insert_online

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stelae.builder import build, read, run_build
-from stelae.claims import BIGINT_LIMIT, TableClaims
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Warehouse
 from stelae.verify import verify_snapshot

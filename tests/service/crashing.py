@@ -35,17 +35,17 @@ import orjson
 import pyarrow as pa
 
 from stelae.builder.beside import acknowledged
-from stelae.claims import TableClaims, id_limit
 from stelae.errors import Conflict, StelaeError, Unavailable
-from stelae.inserting import NewRows
-from stelae.log import read_log, recover
-from stelae.log_records import Inserted
+from stelae.log.id_claims import TableClaims, id_limit
+from stelae.log.new_rows import NewRows
+from stelae.log.records import Inserted
+from stelae.log.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
+from stelae.log.writer import read_log, recover
 from stelae.read.snapshot_reader import TableReader
 from stelae.rocksdb.sst import SstWriter, Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
-from stelae.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
 
 UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
     WITH ('bucket' = '3', 'auto-increment.fields' = 'id', 'auto-increment.cache-size' = '40')"""

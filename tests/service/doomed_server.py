@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stelae.cli import main
-from stelae.log import LocalLogFile
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.writer import LocalLogFile
 from stelae.storage.base import LocalStorage
 
 MOST_S = 0.006

@@ -3,7 +3,7 @@
 Method: real `stelae serve` processes, half of them on a bad disk, are killed (SIGKILL) and stalled (SIGSTOP) at random
 moments while clients insert keys that overlap. Books are kept of every answer. After each round they are held against
 what storage has, read without a server, and against what the next server answers, to lookups and to inserts. What a
-killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/test_log.py. A few rounds run
+killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/log/test_writer.py. A few rounds run
 with the other tests. All of it, on one table, or rounds of some kinds alone:
 
     python -m tests.service.test_crash 200
@@ -37,9 +37,9 @@ from pathlib import Path
 
 import pytest
 
-from stelae.claims import TableClaims, id_limit
 from stelae.errors import Conflict
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.id_claims import TableClaims, id_limit
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.crashing import (
     UIDS,

@@ -16,15 +16,15 @@ from typing import Any
 import orjson
 import pytest
 
-import stelae.log
-from stelae.claims import INT_LIMIT, TableClaims
+import stelae.log.writer
 from stelae.errors import Unavailable
-from stelae.log import read_log
-from stelae.log_records import Inserted
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.id_claims import INT_LIMIT, TableClaims
+from stelae.log.records import Inserted
+from stelae.log.takeover import log_folder, take_over
+from stelae.log.writer import read_log
 from stelae.service.writing import WriteState
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.takeover import log_folder, take_over
 from tests.service.serving import Server, call, serving
 from tests.tables import commit_rows
 
@@ -392,14 +392,14 @@ def test_a_build_that_owns_the_table_is_waited_for(warehouse: Warehouse, uids: T
 
 def test_a_full_disk(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids(server, "a") == [1]
-    write = stelae.log.LocalLogFile.write
+    write = stelae.log.writer.LocalLogFile.write
 
-    def full(self: stelae.log.LocalLogFile, data: bytes) -> None:
+    def full(self: stelae.log.writer.LocalLogFile, data: bytes) -> None:
         write(self, data[: len(data) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(stelae.log.LocalLogFile, "write", full)
+        patched.setattr(stelae.log.writer.LocalLogFile, "write", full)
         answer = server.post(INSERT, {"keys": ["b"]})
         assert answer.status == 503
         assert "no space left" in answer.problem["detail"]
@@ -421,7 +421,7 @@ def test_a_snapshot_that_comes_after_the_log_failed(
         raise Unavailable("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stelae.log.LocalLogFile, "sync", fail)
+        patched.setattr(stelae.log.writer.LocalLogFile, "sync", fail)
         patched.setattr("stelae.service.writing._take", fail)
         assert server.post(INSERT, {"keys": ["b"]}).status == 503
         for buckets in (2, 5):

@@ -15,10 +15,10 @@ import jsonschema
 import pytest
 from jsonschema.validators import validator_for
 
-from stelae.claims import BIGINT_LIMIT, TableClaims
+from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
+from stelae.log.takeover import take_over
 from stelae.service.openapi import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
 from stelae.snapshot.warehouse import Warehouse
-from stelae.takeover import take_over
 from stelae.wire import JSON, PROBLEM_JSON
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows

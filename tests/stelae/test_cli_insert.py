@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stelae.cli import arguments, lookup, run
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening

@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 import stelae.verify
-from stelae.claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
 from stelae.errors import Unavailable
-from stelae.inserting import NewRows
-from stelae.log_records import Inserted
-from stelae.ownership import TableOwnership
+from stelae.log.epochs import TableOwnership
+from stelae.log.id_claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
+from stelae.log.new_rows import NewRows
+from stelae.log.records import Inserted
+from stelae.log.takeover import take_over
 from stelae.rocksdb.sst import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import claim_path, epoch_path
-from stelae.takeover import take_over
 from stelae.verify import Progress, VerifyReport, verify_snapshot
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows

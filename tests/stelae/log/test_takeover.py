@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import Conflict, InvalidRequest, Unavailable
-from stelae.log import read_log
-from stelae.log_records import Inserted
-from stelae.ownership import TableOwnership
-from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.takeover import (
+from stelae.log.epochs import TableOwnership
+from stelae.log.records import Inserted
+from stelae.log.takeover import (
     LogRange,
     Takeover,
     has_log,
@@ -30,6 +28,8 @@ from stelae.takeover import (
     take_over,
     trim_log,
 )
+from stelae.log.writer import read_log
+from stelae.snapshot.warehouse import Table, Warehouse
 
 URL = "http://localhost:1"
 SQL = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_lets_go(table: Table) -> None:
     warehouse = str(Path(table.url.removeprefix("file://")).parents[1])
     code = f"""
 import time
-from stelae.takeover import take_over
+from stelae.log.takeover import take_over
 from stelae.snapshot.warehouse import Warehouse
 taken = take_over(Warehouse({warehouse!r}).table("shop.uids"), "server", "a", "http://h")
 print("has it", flush=True)
@@ -174,7 +174,7 @@ def test_a_warehouse_that_is_read_only(table: Table, monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("stelae.takeover.try_lock", refuse)
+    monkeypatch.setattr("stelae.log.takeover.try_lock", refuse)
     with pytest.raises(Unavailable, match="Read-only file system"):
         take_over(table, "server", "a", URL)
     assert TableOwnership(table.storage, "shop.uids").current() is None

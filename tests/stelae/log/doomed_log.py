@@ -1,4 +1,4 @@
-"""A writer of a log that is going to be killed: `python -m tests.stelae.doomed_log FOLDER EPOCH`.
+"""A writer of a log that is going to be killed: `python -m tests.stelae.log.doomed_log FOLDER EPOCH`.
 
 Several tasks share its flushes. Prints, for every record that may be acknowledged, its offset and its key; a line is
 written by one system call, so that what was printed was printed whole.
@@ -12,8 +12,8 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from stelae.log import GroupCommit, LogWriter, recover
-from stelae.log_records import Inserted
+from stelae.log.records import Inserted
+from stelae.log.writer import GroupCommit, LogWriter, recover
 
 TASKS = 4
 

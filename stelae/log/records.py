@@ -1,6 +1,6 @@
 """Records and segments of the log, version 1: what online writes look like on disk.
 
-Values in, bytes out; `stelae/log.py` has the files. docs/format.md#log is the contract.
+Values in, bytes out; `stelae/log/writer.py` has the files. docs/format.md#log is the contract.
 
     segment    | header, 80 bytes | record | record | ...
 
@@ -69,7 +69,7 @@ class Granted:
     """The owner holds a claim of ids. Logged before the first of its ids."""
 
     number: int
-    """Of the claim (`stelae/claims.py`)."""
+    """Of the claim (`stelae/log/id_claims.py`)."""
     first: int
     last: int
     """Ids from `first` to `last`, both included."""

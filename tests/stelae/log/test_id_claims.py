@@ -1,7 +1,7 @@
 """Goal: a range of ids has one owner, for ever, whoever claims at the same time and whatever the storage answers.
 
 Method: claims over a local folder and memory; faults around the one put of a claim; others that are faster, planted
-between its listing and its put; many threads; near misses of every invariant. tests/stelae/test_protocol_simulation.py
+between its listing and its put; many threads; near misses of every invariant. tests/stelae/log/test_protocol_simulation.py
 plays claims together with owners.
 """
 
@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.claims import (
+from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
+from stelae.log.id_claims import (
     BIGINT_LIMIT,
     INT_LIMIT,
     Claim,
@@ -29,7 +30,6 @@ from stelae.claims import (
     decode_claim,
     encode_claim,
 )
-from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.storage.base import LocalStorage, MemoryStorage
 from stelae.storage.checksum import open_sealed_json, seal_json
 from stelae.storage.paths import CLAIM_FOLDER, claim_path

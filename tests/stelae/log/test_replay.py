@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae import online
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
-from stelae.log import Entry, LogState, LogWriter, read_log
-from stelae.log_records import Granted, Inserted, Record, Skipped
-from stelae.online import replay
+from stelae.log import replay as online
+from stelae.log.records import Granted, Inserted, Record, Skipped
+from stelae.log.replay import replay
+from stelae.log.writer import Entry, LogState, LogWriter, read_log
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import OverlaidTablet, SnapshotReader, TableReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows

@@ -6,7 +6,7 @@
     recover       where the log ends, and what its next owner has to write again                        any process
     remove_covered  deletes segments whose records are in every snapshot that is kept
 
-`stelae/log_records.py` has the bytes, and decides from them what counts; docs/format.md#log is the contract.
+`stelae/log/records.py` has the bytes, and decides from them what counts; docs/format.md#log is the contract.
 
 One log a table, whatever partitions and buckets it has, so that one flush serves all. An offset is the ordinal of a
 record over all epochs. An owner writes segments of its own epoch only and never touches those of others:
@@ -14,7 +14,7 @@ record over all epochs. An owner writes segments of its own epoch only and never
     segment-000000000003-00000000000000000000.log     epoch 3, records 0 to 41, and maybe more that count no more
     segment-000000000005-00000000000000000042.log     epoch 5: "epoch 3 ends at 42"; then record 42, ...
 
-So a takeover is: put the epoch (`stelae/ownership.py`), then `recover`, then open a LogWriter, whose first segment says
+So a takeover is: put the epoch (`stelae/log/epochs.py`), then `recover`, then open a LogWriter, whose first segment says
 to all readers where the former owner's records end. The former owner's last flush may be on no disk, although one can
 read it, and all that came before it is durable. So the new owner ends the former epoch before that flush, and writes
 its records again, in the same put that makes its first segment: they keep their offsets, and from here on nothing
@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
-from stelae.log_records import (
+from stelae.log.records import (
     GRANTED,
     HEADER_BYTES,
     KEEP,

@@ -4,7 +4,7 @@
     live_owner(table)                  who has it, if that process lives
     log_range_beside(table, parent)    what a build may cover that leaves the table to its owner
 
-`stelae/ownership.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that mint
+`stelae/log/epochs.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that mint
 take tables over in the same way.
 
 Whether an owner lives is told by a lock beside its epoch (`stelae/storage/file_lock.py`): held before the epoch is put, let go of
@@ -24,8 +24,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
-from stelae.log import LogState, LogWriter, newest_epoch, recover, remove_covered
-from stelae.ownership import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
+from stelae.log.epochs import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
+from stelae.log.writer import LogState, LogWriter, newest_epoch, recover, remove_covered
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage

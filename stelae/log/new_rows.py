@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from stelae.claims import Claim, IdRange
 from stelae.encoding.rows import RowCodec, RowReader
 from stelae.errors import InvalidRequest
-from stelae.log import read_log
-from stelae.log_records import Granted, Inserted
+from stelae.log.id_claims import Claim, IdRange
+from stelae.log.records import Granted, Inserted
+from stelae.log.writer import read_log
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Int
 

@@ -12,7 +12,7 @@ count, not where it starts:
     records of the log    acknowledged only if, *after* they were made durable, the next epoch is not there
                           (`still_holds`). The new owner reads the log *after* it put its epoch: so what was
                           acknowledged was durable before the check, hence before the put, hence before the read.
-    ids                   only from claims that are durable (`stelae/claims.py`)
+    ids                   only from claims that are durable (`stelae/log/id_claims.py`)
     commits of builds     whoever takes over from a build that may be unfinished (`unfinished_build`) commits the number
                           that the build wants, before anything else
 
@@ -21,7 +21,7 @@ its end; put the first log segment of one's own, which says where the former own
 then serve. What was read before that may still change, as long as a former owner writes behind it.
 
 Epochs are never deleted or changed: a name that fences must stay. docs/format.md#ownership is the contract,
-docs/decisions/0016 says why, and tests/stelae/test_protocol_simulation.py plays all of this with faults.
+docs/decisions/0016 says why, and tests/stelae/log/test_protocol_simulation.py plays all of this with faults.
 """
 
 from __future__ import annotations

@@ -28,21 +28,10 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stelae import log, log_records
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, TooLarge, Unavailable
-from stelae.log import (
-    Entry,
-    GroupCommit,
-    LocalLogFile,
-    LogState,
-    LogWriter,
-    log_parts,
-    read_log,
-    read_part,
-    recover,
-    remove_covered,
-)
-from stelae.log_records import (
+from stelae.log import records as log_records
+from stelae.log import writer as log
+from stelae.log.records import (
     HEADER,
     HEADER_BYTES,
     RECORD_BYTES,
@@ -61,9 +50,21 @@ from stelae.log_records import (
     read_frames,
     removable,
 )
+from stelae.log.writer import (
+    Entry,
+    GroupCommit,
+    LocalLogFile,
+    LogState,
+    LogWriter,
+    log_parts,
+    read_log,
+    read_part,
+    recover,
+    remove_covered,
+)
 from stelae.storage.paths import segment_name
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LOG_ID = bytes(range(16))
 GIVEN = Granted(12, 1, 100_000)
 BATCH = Inserted(3, ("2026-11-20", 7), 5, [b"ab", b"", b"c"], [b"\1", b"\2\2", b""], 4)
@@ -1086,7 +1087,7 @@ def test_a_writer_that_is_killed_again_and_again(folder: Path) -> None:
     told: dict[int, str] = {}
     for epoch in range(1, 6):
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.stelae.doomed_log", str(folder), str(epoch)],
+            [sys.executable, "-m", "tests.stelae.log.doomed_log", str(folder), str(epoch)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
         )  # fmt: skip
         assert process.stdout is not None

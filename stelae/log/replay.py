@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
-from stelae.log import Entry
-from stelae.log_records import Inserted
+from stelae.log.records import Inserted
+from stelae.log.writer import Entry
 from stelae.read.snapshot_reader import SLOT_BYTES, SnapshotReader
 from stelae.rocksdb.sst import OnlineRows
 from stelae.storage.paths import PartitionValue

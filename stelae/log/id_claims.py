@@ -79,7 +79,7 @@ class Claim:
     owner: str
     """Name of the server or build that may hand the ids out. For people, and for a server that finds its own again."""
     epoch: int
-    """The epoch of ownership under which it was claimed (`stelae/ownership.py`)."""
+    """The epoch of ownership under which it was claimed (`stelae/log/epochs.py`)."""
     purpose: Purpose
     """online: as many as the table's option says, some may stay unused; build: exactly as many as it has new keys."""
     attempt_id: str
