@@ -26,11 +26,11 @@ from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import INT_LIMIT, Claim, TableClaims, id_limit
 from stelae.log.takeover import empty_snapshot, live_owner, take_over
+from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.snapshots import TableSnapshots
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.verify import verify_snapshot
 from tests.builder.case_tables import frame_of
 from tests.builder.online import URL, insert_online
 from tests.builder.test_merge_cases import QUICK

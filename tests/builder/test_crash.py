@@ -20,9 +20,9 @@ import pytest
 from stelae.builder import build, read, run_build
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
+from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Warehouse
-from stelae.verify import verify_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -489,7 +489,12 @@ def test_a_missing_package_is_named_with_its_extra(
     stelae: Printed, folder: str, users: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    for module in ("stelae.rocksdb.sst", "stelae.verify", "stelae.read.open_snapshot", "stelae.read.snapshot_reader"):
+    for module in (
+        "stelae.rocksdb.sst",
+        "stelae.maintenance.verify",
+        "stelae.read.open_snapshot",
+        "stelae.read.snapshot_reader",
+    ):
         monkeypatch.delitem(sys.modules, module, raising=False)
     assert stelae("verify", "shop.users", "-w", folder) == 5
     assert "python -m pip install 'stelae[service]'" in stelae.err

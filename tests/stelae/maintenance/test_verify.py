@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-import stelae.verify
+import stelae.maintenance.verify
 from stelae.errors import Unavailable
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
 from stelae.log.new_rows import NewRows
 from stelae.log.records import Inserted
 from stelae.log.takeover import take_over
+from stelae.maintenance.verify import Progress, VerifyReport, verify_snapshot
 from stelae.rocksdb.sst import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import claim_path, epoch_path
-from stelae.verify import Progress, VerifyReport, verify_snapshot
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
 
@@ -225,13 +225,13 @@ def test_what_does_not_decode_is_found(users: Table, tmp_path: Path, key: bytes,
 
 
 def test_a_lookup_that_gives_another_row_is_found(users: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = stelae.verify.look_up
+    honest = stelae.maintenance.verify.look_up
 
     def forgetful(reader: Any, key: dict[str, Any], row: bytes) -> Any:
         found, expected = honest(reader, key, row)
         return (None if key["id"] % 2 else found), expected
 
-    monkeypatch.setattr(stelae.verify, "look_up", forgetful)
+    monkeypatch.setattr(stelae.maintenance.verify, "look_up", forgetful)
     report = verify(users)
     assert 0 < len(report.problems) < report.lookups
     assert_told(report.problems[0].message, "is not found; its file has {'id': ")
