@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import LOOKUP, Running, lookup_paths, make_users, tablet_server
-from stelae.wire import ARROW, JSON
+from stelae.wire.http_api import ARROW, JSON
 
 KEYS = 10_000
 BATCH_KEYS = 10_000

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import Running, lookup_paths, make_users, tablet_server
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.wire import SNAPSHOT_HEADER
+from stelae.wire.http_api import SNAPSHOT_HEADER
 
 PAUSE_S = 0.2
 """Between a swap and the next commit."""

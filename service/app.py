@@ -53,7 +53,7 @@ from stelae.service.watcher import Watcher
 from stelae.service.workers import Workers
 from stelae.service.writing import Identity, TableWriter
 from stelae.snapshot.warehouse import Warehouse
-from stelae.wire import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
+from stelae.wire.http_api import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")
 

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from stelae.errors import STATUS, InvalidRequest, StelaeError, TooLarge, Unavailable, problem
-from stelae.wire import ARROW, JSON, PROBLEM_JSON
+from stelae.wire.http_api import ARROW, JSON, PROBLEM_JSON
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

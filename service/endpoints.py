@@ -66,7 +66,7 @@ from stelae.service.metrics import (
 )
 from stelae.service.options import ServerOptions
 from stelae.service.tables import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
-from stelae.wire import COLUMNS_PARAMETER, DEFAULT_LIMIT, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER, ROWS_PARAMETER
+from stelae.wire.http_api import COLUMNS_PARAMETER, DEFAULT_LIMIT, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER, ROWS_PARAMETER
 
 log = logging.getLogger("stelae.server")
 

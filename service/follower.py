@@ -47,7 +47,7 @@ from stelae.service.point_lookups import PointLookups
 from stelae.service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from stelae.service.protocol import AnswerNow, answering
 from stelae.service.tables import ForwardToOwner, ServedTable
-from stelae.wire import lookup_path, prefix_lookup_path
+from stelae.wire.http_api import lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from stelae.arrow_wire import rows_schema
 from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest
 from stelae.read.snapshot_reader import JsonRow, Shape, TableReader, check_batch_size
@@ -27,7 +26,8 @@ from stelae.service.metrics import INSERT, ServerCounts
 from stelae.service.options import ServerOptions
 from stelae.service.tables import PIN, OpenSnapshot, ServedTable
 from stelae.service.writing import Answer
-from stelae.wire import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
+from stelae.wire.arrow_stream import rows_schema
+from stelae.wire.http_api import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
 
 INSERTED, FOUND = b"true", b"false"
 NO_ROW = b"null"

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import stelae
-from stelae.wire import (
+from stelae.wire.http_api import (
     ARROW,
     COLUMNS_PARAMETER,
     DEFAULT_LIMIT,

@@ -28,7 +28,7 @@ from stelae.errors import StelaeError, Unavailable
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
 from stelae.snapshot.warehouse import Table
-from stelae.wire import SNAPSHOT_HEADER
+from stelae.wire.http_api import SNAPSHOT_HEADER
 
 log = logging.getLogger("stelae.server")
 

@@ -26,7 +26,7 @@ from stelae.read.snapshot_reader import MAX_SHAPES, Shape
 from stelae.schema.types import BigInt
 from stelae.service.metrics import BOUNDS_S, LOOKUP
 from stelae.service.tables import OpenSnapshot, ServedTable
-from stelae.wire import COLUMNS_PARAMETER, JSON, SNAPSHOT_HEADER
+from stelae.wire.http_api import COLUMNS_PARAMETER, JSON, SNAPSHOT_HEADER
 
 PLAIN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?@!$'()*,;"
 """Bytes of a query that mean themselves."""

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stelae.wire import SNAPSHOT_HEADER
+from stelae.wire.http_api import SNAPSHOT_HEADER
 
 AnswerNow = Callable[[bytes], "bytes | None"]
 """Query string to a whole response with status 200 of a connection that stays open; None: not without waiting, or not

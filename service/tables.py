@@ -25,7 +25,7 @@ from stelae.names import TableName
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import TableSchema
 from stelae.service.metrics import TableCounts
-from stelae.wire import SNAPSHOT_HEADER
+from stelae.wire.http_api import SNAPSHOT_HEADER
 
 if TYPE_CHECKING:
     from stelae.service.writing import TableWriter

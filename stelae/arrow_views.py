@@ -17,12 +17,12 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae import wire
-from stelae.arrow_wire import END, SNAPSHOT, RowsAnswer
 from stelae.encoding.arrow import arrow_schema, arrow_type, conform
 from stelae.encoding.rows import RowReader
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.table_schema import Column, TableSchema
+from stelae.wire import http_api as wire
+from stelae.wire.arrow_stream import END, SNAPSHOT, RowsAnswer
 
 MAX_SELECTIONS = 64
 """Selections of columns that are kept prepared."""

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stelae import wire
 from stelae.calls import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_CONNECTIONS,
@@ -47,6 +46,7 @@ from stelae.transport import (
     Request,
 )
 from stelae.views import Key, Row
+from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
     import ssl

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from stelae import __version__, wire
+from stelae import __version__
 from stelae.errors import PROBLEM_TYPE_PREFIX, InvalidRequest, NotFound, StelaeError, Unavailable, from_problem
 from stelae.frames import Frame, frame_of
 from stelae.http1 import Response
@@ -43,6 +43,7 @@ from stelae.transport import (
     checked_headers,
 )
 from stelae.views import Key, Row, TableView
+from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
     import ssl
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from stelae.arrow_views import Keys, Selection
-    from stelae.arrow_wire import RowsAnswer
+    from stelae.wire.arrow_stream import RowsAnswer
 
 T = TypeVar("T")
 
@@ -675,7 +676,7 @@ class Calls:
 
     def _ask_in_arrow(self, path: str, query: str, body: bytes, snapshot: int | None) -> Steps[RowsAnswer]:
         """Send a stream, get a stream."""
-        from stelae.arrow_wire import read_rows
+        from stelae.wire.arrow_stream import read_rows
 
         if query:
             path = f"{path}?{query}"

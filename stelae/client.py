@@ -21,7 +21,6 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from stelae import wire
 from stelae.calls import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_CONNECTIONS,
@@ -44,6 +43,7 @@ from stelae.retries import Pause, Send
 from stelae.stats import ClientStats
 from stelae.transport import Failure, Transport
 from stelae.views import Key, Row
+from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
     import ssl

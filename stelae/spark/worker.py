@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stelae import wire
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.spark.cache import NO_KEY, Generation, Keys, keep, take_kept
 from stelae.spark.errors import raise_marked
 from stelae.spark.stats import Counts
+from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
     import pyarrow as pa

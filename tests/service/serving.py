@@ -24,7 +24,7 @@ from stelae.service.app import TabletServer, create_app
 from stelae.service.options import ServerOptions
 from stelae.service.watcher import Watcher
 from stelae.snapshot.warehouse import Warehouse
-from stelae.wire import JSON, PROBLEM_JSON
+from stelae.wire.http_api import JSON, PROBLEM_JSON
 
 T = TypeVar("T")
 

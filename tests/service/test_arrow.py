@@ -17,13 +17,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from stelae.arrow_wire import END, read_rows, write_table
 from stelae.encoding.arrow import arrow_type
 from stelae.encoding.rows import RowReader
 from stelae.encoding.values import type_codec, value_codec
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Warehouse
-from stelae.wire import ARROW
+from stelae.wire.arrow_stream import END, read_rows, write_table
+from stelae.wire.http_api import ARROW
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.tables import commit_rows

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stelae.arrow_wire import read_rows
 from stelae.errors import Unavailable
 from stelae.read.snapshot_reader import IndexOf
 from stelae.service import hash_indexes
 from stelae.service.hash_indexes import HashIndexes
 from stelae.snapshot.warehouse import Table, Warehouse
+from stelae.wire.arrow_stream import read_rows
 from tests.service.serving import LOOKUP, USERS, Server, serving
 from tests.service.test_arrow import send
 from tests.tables import commit_rows

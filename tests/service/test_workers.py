@@ -25,7 +25,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.wire import ARROW, JSON
+from stelae.wire.http_api import ARROW, JSON
 from tests.service.serving import LOOKUP, USERS
 from tests.service.test_process import Process, run
 from tests.tables import commit_rows

@@ -26,8 +26,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from stelae import wire
-from stelae.arrow_wire import read_stream, rows_schema, write_stream
 from stelae.calls import Action, Calls, Settings, SnapshotGone, Steps, Together
 from stelae.client import Client, PrefixRows
 from stelae.encoding.arrow import arrow_schema
@@ -41,6 +39,8 @@ from stelae.schema.table_schema import TableSchema
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
 from stelae.transport import Request
+from stelae.wire import http_api as wire
+from stelae.wire.arrow_stream import read_stream, rows_schema, write_stream
 from tests.service.listening import listening
 from tests.stelae.clients import CLIENTS
 from tests.tables import commit_rows

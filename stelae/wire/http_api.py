@@ -7,7 +7,7 @@
     POST  /v1/tables/{table}/prefix-lookup            {"prefix": {...}, "limit": 100, "columns": [...]}
     POST  /v1/tables/{table}/insert-if-not-exists     {"keys": [...], "columns": [...]}
 
-Bodies of `POST` are JSON, or Arrow streams (`stelae/arrow_wire.py`); then all but the keys is in the query.
+Bodies of `POST` are JSON, or Arrow streams (`stelae/wire/arrow_stream.py`); then all but the keys is in the query.
 
 Every answer from a snapshot names it in the header `Stelae-Snapshot`. The same header on a request pins it: the
 answer then comes from that snapshot or is an error.
