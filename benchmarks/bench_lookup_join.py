@@ -120,7 +120,7 @@ def naive(frame: DataFrame, url: str) -> float:
 
     @udf("score DOUBLE, name STRING", useArrow=False)
     def ask(user_id: int) -> object:
-        from stelae import client
+        from stelae.client import client
 
         if not hasattr(client, "of_naive"):
             client.of_naive = client.Client(url)  # type: ignore[attr-defined]

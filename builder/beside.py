@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stelae.client import Client
+from stelae.client.client import Client
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.log.epochs import Epoch
 from stelae.schema.table_schema import TableSchema

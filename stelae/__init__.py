@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stelae.async_client import AsyncClient as AsyncClient
-    from stelae.client import Client as Client
+    from stelae.client.async_client import AsyncClient as AsyncClient
+    from stelae.client.client import Client as Client
     from stelae.snapshot.warehouse import Table as Table
     from stelae.snapshot.warehouse import Warehouse as Warehouse
 
@@ -47,8 +47,8 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AsyncClient": "stelae.async_client",
-    "Client": "stelae.client",
+    "AsyncClient": "stelae.client.async_client",
+    "Client": "stelae.client.client",
     "Table": "stelae.snapshot.warehouse",
     "Warehouse": "stelae.snapshot.warehouse",
 }

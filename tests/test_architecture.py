@@ -67,8 +67,8 @@ RULES = (
         allowed=("stelae/schema/sql.py", "stelae/schema/sql_grammar.py"),
     ),
     Rule(
-        ("aiohttp", "httpx", "requests", "urllib3", "http.client"), "use stelae/client.py (Client)",
-        allowed=("stelae/async_client.py",),
+        ("aiohttp", "httpx", "requests", "urllib3", "http.client"), "use stelae/client/client.py (Client)",
+        allowed=("stelae/client/async_client.py",),
     ),
     Rule(("typer", "rich", "click"), "only commands print: return values, or call a listener", allowed=COMMAND_LINE),
 )  # fmt: skip
@@ -130,7 +130,7 @@ def test_rules_name_files_that_exist() -> None:
         ("stelae", "pyarrow numpy sqlglot aiohttp pyspark fastapi obstore rocksdict typer rich"),
         ("stelae.spark", "numpy pyarrow urllib3 pyspark pandas rocksdict"),
         ("stelae.spark.worker", "pyspark pandas rocksdict urllib3"),
-        ("stelae.client", "pyspark fastapi obstore rocksdict sqlglot typer rich pyarrow numpy pandas aiohttp"),
+        ("stelae.client.client", "pyspark fastapi obstore rocksdict sqlglot typer rich pyarrow numpy pandas aiohttp"),
         ("stelae.cli", "pyspark fastapi pyarrow numpy obstore rocksdict sqlglot aiohttp rich"),
         ("stelae.builder", "pyspark fastapi rocksdict typer"),
     ],

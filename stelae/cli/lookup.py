@@ -24,7 +24,7 @@ from stelae.errors import InvalidRequest, Unavailable
 from stelae.schema import types as t
 
 if TYPE_CHECKING:
-    from stelae.client import Client
+    from stelae.client.client import Client
     from stelae.read.snapshot_reader import SnapshotReader
     from stelae.schema.table_schema import TableSchema
     from stelae.snapshot.manifest import PartitionFiles, Snapshot
@@ -263,7 +263,7 @@ def _source(
 
 def open_client(url: str) -> Client:
     """A client of a tablet server."""
-    from stelae.client import Client
+    from stelae.client.client import Client
 
     return Client(url)
 

@@ -20,7 +20,7 @@ from stelae.spark.stats import LookupStats
 from stelae.spark.worker import Lookup, Servers, check_batching
 
 if TYPE_CHECKING:
-    from stelae.client import TableInfo
+    from stelae.client.client import TableInfo
 
 MIB = 1 << 20
 

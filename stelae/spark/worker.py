@@ -37,7 +37,7 @@ from stelae.wire import http_api as wire
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stelae.client import Client
+    from stelae.client.client import Client
     from stelae.schema.table_schema import Column
 
 HELD_ROWS = 262_144
@@ -62,7 +62,7 @@ class Servers:
 
     def client(self, number: int) -> Client:
         """The client of one of the servers; connections stay open as long as the worker lives."""
-        from stelae.client import Client
+        from stelae.client.client import Client
 
         url = self.urls[number % len(self.urls)]
         key = (url, self.timeout_s, self.headers)

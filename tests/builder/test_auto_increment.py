@@ -21,7 +21,7 @@ import pytest
 from stelae.builder import read, run_build
 from stelae.builder.ids import IdCounts, count_ids
 from stelae.builder.inputs import read_files
-from stelae.client import Client
+from stelae.client.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import INT_LIMIT, Claim, TableClaims, id_limit

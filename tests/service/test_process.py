@@ -20,7 +20,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from stelae.client import Client
+from stelae.client.client import Client
 from stelae.service.tablet_folder import SERVING_FOLDER
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import LOOKUP, USERS

@@ -11,10 +11,19 @@ from typing import Any
 
 import pytest
 
-from stelae.http1 import Response
-from stelae.retries import BUDGET_MOST, MAX_BACKOFF_S, Pause, RetryBudget, Send, attempts, pause_s
-from stelae.stats import Counters
-from stelae.transport import Broken, Failure, Insecure, Late, LateToConnect, NotReached, PastDeadline, Request
+from stelae.client.connection_pool import (
+    Broken,
+    Failure,
+    Insecure,
+    Late,
+    LateToConnect,
+    NotReached,
+    PastDeadline,
+    Request,
+)
+from stelae.client.http1 import Response
+from stelae.client.retry import BUDGET_MOST, MAX_BACKOFF_S, Pause, RetryBudget, Send, attempts, pause_s
+from stelae.client.stats import Counters
 
 OK = Response(200, "OK", {}, b"")
 BUSY = Response(503, "Busy", {}, b"")

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from stelae.errors import InvalidRequest
-from stelae.transport import (
+from stelae.client.connection_pool import (
     Broken,
     Endpoint,
     Insecure,
@@ -33,6 +32,7 @@ from stelae.transport import (
     Transport,
     checked_headers,
 )
+from stelae.errors import InvalidRequest
 
 ASK = Request("GET", "/x")
 Answer = Callable[[int, int], bytes | None]

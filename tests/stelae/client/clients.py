@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stelae.async_client import AsyncClient
-from stelae.client import Client
+from stelae.client.async_client import AsyncClient
+from stelae.client.client import Client
 
 
 class BlockingAsyncClient:

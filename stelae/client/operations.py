@@ -24,14 +24,7 @@ from urllib.parse import urlencode
 import orjson
 
 from stelae import __version__
-from stelae.errors import PROBLEM_TYPE_PREFIX, InvalidRequest, NotFound, StelaeError, Unavailable, from_problem
-from stelae.frames import Frame, frame_of
-from stelae.http1 import Response
-from stelae.names import TableName
-from stelae.retries import RETRIED_STATUS, Pause, RetryBudget, Send, attempts
-from stelae.schema.table_schema import TableSchema
-from stelae.stats import Counters
-from stelae.transport import (
+from stelae.client.connection_pool import (
     Endpoint,
     Failure,
     Insecure,
@@ -42,7 +35,14 @@ from stelae.transport import (
     Request,
     checked_headers,
 )
-from stelae.views import Key, Row, TableView
+from stelae.client.dataframes import Frame, frame_of
+from stelae.client.http1 import Response
+from stelae.client.json_codec import Key, Row, TableView
+from stelae.client.retry import RETRIED_STATUS, Pause, RetryBudget, Send, attempts
+from stelae.client.stats import Counters
+from stelae.errors import PROBLEM_TYPE_PREFIX, InvalidRequest, NotFound, StelaeError, Unavailable, from_problem
+from stelae.names import TableName
+from stelae.schema.table_schema import TableSchema
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from stelae.arrow_views import Keys, Selection
+    from stelae.client.arrow_codec import Keys, Selection
     from stelae.wire.arrow_stream import RowsAnswer
 
 T = TypeVar("T")
@@ -427,7 +427,7 @@ class Calls:
     def _lookup_frame(
         self, name: str, frame: Frame, columns: list[str] | None, snapshot: int | None, found: str | None
     ) -> Steps[pa.Table]:
-        from stelae.arrow_views import concatenated, table_of
+        from stelae.client.arrow_codec import concatenated, table_of
 
         selection, keys = yield from self._prepared(name, columns, frame, (found,))
         self.counters.keys += len(keys)
@@ -446,7 +446,7 @@ class Calls:
     def _insert_frame(
         self, name: str, frame: Frame, columns: list[str] | None, found: str | None, inserted: str | None
     ) -> Steps[pa.Table]:
-        from stelae.arrow_views import concatenated, table_of
+        from stelae.client.arrow_codec import concatenated, table_of
 
         selection, keys = yield from self._prepared(name, columns, frame, (found, inserted))
         self.counters.keys += len(keys)
@@ -466,7 +466,7 @@ class Calls:
         self, name: str, path: str, keys: Keys, start: int, selection: Selection, snapshot: int | None
     ) -> Steps[_ArrowRows]:
         """The rows of some keys of a call, those from `start` on."""
-        from stelae.arrow_views import UnfitError, one_array
+        from stelae.client.arrow_codec import UnfitError, one_array
 
         part = keys.part(start, min(start + self.settings.batch_size, len(keys)))
         body = keys.body(part)
@@ -505,7 +505,7 @@ class Calls:
         limit: int,
         prefix_index: str,
     ) -> Steps[pa.Table]:
-        from stelae.arrow_views import concatenated
+        from stelae.client.arrow_codec import concatenated
 
         selection, keys = yield from self._prepared(name, columns, frame, (prefix_index,), prefixes=True)
         self.counters.keys += len(keys)
@@ -539,7 +539,7 @@ class Calls:
         prefix_index: str,
     ) -> Steps[tuple[pa.Table, str | None, int]]:
         """A page of the prefixes from `start` on."""
-        from stelae.arrow_views import UnfitError, prefixed_table
+        from stelae.client.arrow_codec import UnfitError, prefixed_table
 
         path = wire.prefix_lookup_path(name)
         parameters = {wire.LIMIT_PARAMETER: str(limit)}
@@ -600,7 +600,7 @@ class Calls:
     ) -> pa.Table:
         import pyarrow as pa
 
-        from stelae.arrow_views import prefixed_table, table_of
+        from stelae.client.arrow_codec import prefixed_table, table_of
 
         arrays = self._views[name].arrow.empty(selection)
         if prefix is not None:

@@ -4,7 +4,7 @@
                                                 └─ kept for the next request
 
 A connection that the server closed meanwhile is seen before it is used; what still breaks is a Failure, and whether to
-ask again is decided above (`stelae/retries.py`). A process that was forked leaves its parent's connections alone.
+ask again is decided above (`stelae/client/retry.py`). A process that was forked leaves its parent's connections alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from stelae.client.http1 import AnswerReader, NotHttpError, Response, header_lines, request_head
 from stelae.errors import InvalidRequest
-from stelae.http1 import AnswerReader, NotHttpError, Response, header_lines, request_head
 
 if TYPE_CHECKING:
     import pyarrow as pa

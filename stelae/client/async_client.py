@@ -1,9 +1,9 @@
-"""The client for asyncio: the calls of `stelae/calls.py`, carried out with aiohttp and tasks.
+"""The client for asyncio: the calls of `stelae/client/operations.py`, carried out with aiohttp and tasks.
 
     async with AsyncClient("http://localhost:8000") as client:
         await client.lookup("shop.users", 42)
 
-Names, arguments and answers are those of `stelae.client.Client`, and so are the errors.
+Names, arguments and answers are those of `stelae.client.client.Client`, and so are the errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,21 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stelae.calls import (
+from stelae.client.connection_pool import (
+    Broken,
+    Failure,
+    Insecure,
+    Late,
+    LateToConnect,
+    NoneFree,
+    NotHttp,
+    NotReached,
+    PastDeadline,
+    Request,
+)
+from stelae.client.http1 import Response
+from stelae.client.json_codec import Key, Row
+from stelae.client.operations import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_CONNECTIONS,
     DEFAULT_PAGE_SIZE,
@@ -29,23 +43,9 @@ from stelae.calls import (
     TableInfo,
     Together,
 )
+from stelae.client.retry import Pause, Send
+from stelae.client.stats import ClientStats
 from stelae.errors import InvalidRequest, StelaeError
-from stelae.http1 import Response
-from stelae.retries import Pause, Send
-from stelae.stats import ClientStats
-from stelae.transport import (
-    Broken,
-    Failure,
-    Insecure,
-    Late,
-    LateToConnect,
-    NoneFree,
-    NotHttp,
-    NotReached,
-    PastDeadline,
-    Request,
-)
-from stelae.views import Key, Row
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:

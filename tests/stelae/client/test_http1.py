@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.http1 import AnswerReader, NotHttpError, Response, header_lines, request_head
+from stelae.client.http1 import AnswerReader, NotHttpError, Response, header_lines, request_head
 
 BODY = bytes(range(256)) * 3
 CHUNKED = b"".join(b"%x;x=y\r\n%b\r\n" % (len(piece), piece) for piece in (BODY[:1], BODY[1:300], BODY[300:]))

@@ -24,8 +24,8 @@ from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, Unava
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening
-from tests.stelae.clients import CLIENTS
-from tests.stelae.test_client import GONE, Say, Script, batch, found, inserted, trouble
+from tests.stelae.client.clients import CLIENTS
+from tests.stelae.client.test_client import GONE, Say, Script, batch, found, inserted, trouble
 from tests.tables import commit_rows
 
 KINDS = pytest.mark.parametrize("kind", CLIENTS)

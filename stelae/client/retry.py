@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
-from stelae.http1 import Response
-from stelae.stats import Counters
-from stelae.transport import Failure, Request
+from stelae.client.connection_pool import Failure, Request
+from stelae.client.http1 import Response
+from stelae.client.stats import Counters
 
 RETRIED_STATUS = (429, 502, 503, 504)
 BACKOFF_S = 0.1

@@ -4,7 +4,7 @@
        │              └─ retries.py: when it asks again
        └────► transport.py: connections ──► http1.py: bytes
 
-What a call means is in `stelae/calls.py`, once for this client and for `stelae/async_client.py`. Here it is carried
+What a call means is in `stelae/client/operations.py`, once for this client and for `stelae/client/async_client.py`. Here it is carried
 out, with blocking sockets: the fastest way from Python (docs/decisions/0022-client-transport.md).
 
 docs/client.md tells how to use the client, docs/http.md what goes over the wire.
@@ -21,7 +21,9 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from stelae.calls import (
+from stelae.client.connection_pool import Failure, Transport
+from stelae.client.json_codec import Key, Row
+from stelae.client.operations import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_CONNECTIONS,
     DEFAULT_PAGE_SIZE,
@@ -38,11 +40,9 @@ from stelae.calls import (
     TableInfo,
     Together,
 )
+from stelae.client.retry import Pause, Send
+from stelae.client.stats import ClientStats
 from stelae.errors import StelaeError
-from stelae.retries import Pause, Send
-from stelae.stats import ClientStats
-from stelae.transport import Failure, Transport
-from stelae.views import Key, Row
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:

@@ -26,23 +26,23 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from stelae.calls import Action, Calls, Settings, SnapshotGone, Steps, Together
-from stelae.client import Client, PrefixRows
+from stelae.client.client import Client, PrefixRows
+from stelae.client.connection_pool import Request
+from stelae.client.http1 import Response
+from stelae.client.operations import Action, Calls, Settings, SnapshotGone, Steps, Together
+from stelae.client.retry import Send
 from stelae.encoding.arrow import arrow_schema
 from stelae.encoding.rows import RowCodec
 from stelae.errors import InvalidRequest, NotFound, StelaeError, TooLarge, Unavailable, problem
-from stelae.http1 import Response
-from stelae.retries import Send
 from stelae.schema.alter import evolve
 from stelae.schema.sql import parse_alter_table, parse_create_table
 from stelae.schema.table_schema import TableSchema
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
-from stelae.transport import Request
 from stelae.wire import http_api as wire
 from stelae.wire.arrow_stream import read_stream, rows_schema, write_stream
 from tests.service.listening import listening
-from tests.stelae.clients import CLIENTS
+from tests.stelae.client.clients import CLIENTS
 from tests.tables import commit_rows
 
 EVERY = """

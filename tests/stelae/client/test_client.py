@@ -30,8 +30,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.calls import lookup_url
-from stelae.client import Client, InsertedRows, Rows, SnapshotGone
+from stelae.client.client import Client, InsertedRows, Rows, SnapshotGone
+from stelae.client.json_codec import TableView
+from stelae.client.operations import lookup_url
 from stelae.errors import (
     Conflict,
     CorruptData,
@@ -45,7 +46,6 @@ from stelae.errors import (
 from stelae.schema.sql import parse_create_table
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.views import TableView
 from tests.service.listening import listening
 from tests.tables import commit_rows
 

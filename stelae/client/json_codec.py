@@ -2,7 +2,7 @@
 
 Values are typed by the schema (`stelae/encoding/values.py`), so a DECIMAL is a `Decimal` and a DATE a `date`. Text and integers
 are JSON as they are: keys of such columns are checked all at once, and rows of such columns are not touched. The same
-for Arrow is in `stelae/arrow_views.py`.
+for Arrow is in `stelae/client/arrow_codec.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Integer, String
 
 if TYPE_CHECKING:
-    from stelae.arrow_views import ArrowView
+    from stelae.client.arrow_codec import ArrowView
     from stelae.schema.table_schema import Column
 
 Row: TypeAlias = dict[str, Any]
@@ -43,7 +43,7 @@ class TableView:
     @cached_property
     def arrow(self) -> ArrowView:
         """The same for Arrow."""
-        from stelae.arrow_views import ArrowView
+        from stelae.client.arrow_codec import ArrowView
 
         return ArrowView(self.schema, self.schemas)
 
