@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from stelae.builder import run_build
-from stelae.builder.session import local_session
+from stelae.builder.local.session import local_session
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.snapshot.warehouse import Warehouse
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.words import make_stream, make_words
 from stelae.builder import read, run_build
-from stelae.builder.session import local_session
+from stelae.builder.local.session import local_session
 from stelae.snapshot.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from benchmarks.servers import make_users, tablet_server
 from stelae.builder import read
-from stelae.builder.session import local_session
+from stelae.builder.local.session import local_session
 from stelae.snapshot.warehouse import Warehouse
 from stelae.spark import LookupStats, lookup_join
 

@@ -140,7 +140,7 @@ def spark_session(
     """
     from pyspark.sql import SparkSession
 
-    from stelae.builder.session import local_session
+    from stelae.builder.local.session import local_session
 
     if SparkSession.getActiveSession() is not None:
         yield local_session(cores=cores, memory=memory, settings=settings)

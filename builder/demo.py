@@ -27,7 +27,7 @@ from rich.table import Table as ScreenTable
 
 from stelae.builder.inputs import read_files
 from stelae.builder.job import BuildReport, read, run_build
-from stelae.builder.session import local_session
+from stelae.builder.local.session import local_session
 from stelae.client.client import Client
 from stelae.errors import CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.snapshot.warehouse import Warehouse

@@ -42,6 +42,7 @@ from stelae.builder.ids import (
     table_claims,
     with_former_ids,
 )
+from stelae.builder.local.progress import watch_job
 from stelae.builder.log_rows import LoggedRows, rows_of_log
 from stelae.builder.merge import exploded, merged, patched, without_entries
 from stelae.builder.partitions import count_partitions, with_folders
@@ -54,7 +55,6 @@ from stelae.builder.plan import (
     choose_bucket_count,
     plan_partitions,
 )
-from stelae.builder.progress import watch_job
 from stelae.builder.slots import by_key, by_slot, placed
 from stelae.builder.spark_errors import translated
 from stelae.builder.winners import winners

@@ -24,7 +24,7 @@ settings.load_profile("default")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small, quick session: light compilation, few partitions, the shared defaults otherwise."""
-    from stelae.builder.session import local_session
+    from stelae.builder.local.session import local_session
 
     folder = tmp_path_factory.mktemp("spark")
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(folder / "local"))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from stelae.builder import Progress, run_build
-from stelae.builder.session import local_session
+from stelae.builder.local.session import local_session
 from stelae.snapshot.warehouse import Warehouse
 
 

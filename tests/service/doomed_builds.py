@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from stelae.builder import Progress, run_build
-from stelae.builder.session import local_session
+from stelae.builder.local.session import local_session
 from stelae.errors import StelaeError
 from stelae.snapshot.warehouse import Warehouse
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stelae.builder.java import ensure_java
+from stelae.builder.local.java import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,6 @@
+"""A local Spark, for `stelae build` and the demo: a user's own job brings its own session.
+
+session.py       a small Spark session on this machine
+java.py          finds a Java that Spark runs on, or says what installs one
+progress.py      how far a job of Spark is
+"""
