@@ -11,8 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from stelae.builder.changes import HIDDEN
-from stelae.builder.plan import files_of
-from stelae.builder.spark_errors import translated
+from stelae.builder.plan.build_plan import files_of
+from stelae.builder.plan.errors import translated
 from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema

@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stelae.builder.spark_errors import MARK
+from stelae.builder.plan.errors import MARK
 from stelae.errors import InvalidRequest, problem
 from stelae.schema import types as t
 from stelae.schema.aggregate_functions import BITMAPS

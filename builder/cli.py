@@ -80,7 +80,7 @@ def build(
     """
     from stelae.builder.inputs import read_files
     from stelae.builder.job import run_build
-    from stelae.builder.plan import MODES, Mode
+    from stelae.builder.plan.build_plan import MODES, Mode
 
     modes: dict[str, Mode] = {name: name for name in MODES}
     if mode not in modes:

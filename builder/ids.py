@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from stelae.builder.beside import AskOwner
 from stelae.builder.changes import HIDDEN
 from stelae.builder.ground import Ground
-from stelae.builder.plan import SLOT, BuildPlan
-from stelae.builder.slots import by_key, on_tasks, with_places
-from stelae.builder.spark_errors import translated
+from stelae.builder.plan.build_plan import SLOT, BuildPlan
+from stelae.builder.plan.errors import translated
+from stelae.builder.plan.placement import by_key, on_tasks, with_places
 from stelae.builder.writer import BucketReport, IdRanges
 from stelae.errors import CorruptData
 from stelae.log.id_claims import IdRange, TableClaims, id_limit

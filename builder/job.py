@@ -45,8 +45,7 @@ from stelae.builder.ids import (
 from stelae.builder.local.progress import watch_job
 from stelae.builder.log_rows import LoggedRows, rows_of_log
 from stelae.builder.merge import exploded, merged, patched, without_entries
-from stelae.builder.partitions import count_partitions, with_folders
-from stelae.builder.plan import (
+from stelae.builder.plan.build_plan import (
     MODES,
     SLOT,
     BuildPlan,
@@ -55,8 +54,9 @@ from stelae.builder.plan import (
     choose_bucket_count,
     plan_partitions,
 )
-from stelae.builder.slots import by_key, by_slot, placed
-from stelae.builder.spark_errors import translated
+from stelae.builder.plan.errors import translated
+from stelae.builder.plan.partitions import count_partitions, with_folders
+from stelae.builder.plan.placement import by_key, by_slot, placed
 from stelae.builder.winners import winners
 from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae.errors import Conflict, CorruptData, InvalidRequest

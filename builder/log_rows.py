@@ -25,10 +25,10 @@ import numpy as np
 from stelae.builder.base import as_declared
 from stelae.builder.changes import HIDDEN
 from stelae.builder.ground import Ground
-from stelae.builder.partitions import Values, sum_partitions
-from stelae.builder.plan import PartitionPlan, files_of
-from stelae.builder.slots import with_places
-from stelae.builder.spark_errors import raise_marked
+from stelae.builder.plan.build_plan import PartitionPlan, files_of
+from stelae.builder.plan.errors import raise_marked
+from stelae.builder.plan.partitions import Values, sum_partitions
+from stelae.builder.plan.placement import with_places
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, StelaeError
 from stelae.log.records import Inserted

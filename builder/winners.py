@@ -18,7 +18,7 @@ import numpy as np
 
 from stelae.builder.changes import HIDDEN
 from stelae.builder.merge import FORGOTTEN, RECORDS
-from stelae.builder.plan import SLOT, BuildPlan
+from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.writer import KeyComparison, only_sequence
 from stelae.schema.merge_rules import merge_rules, stored_columns
 from stelae.schema.table_schema import TableSchema

@@ -25,7 +25,7 @@ import orjson
 
 from stelae.builder.beside import AskOwner
 from stelae.builder.folds import ArrowFold
-from stelae.builder.spark_errors import raise_marked
+from stelae.builder.plan.errors import raise_marked
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError

@@ -92,7 +92,7 @@ def test_imports_keep_their_directions() -> None:
         ("service/app.py", "import builder", "one import name"),
         ("service/app.py", "import importlib\nimportlib.import_module('stelae.builder.job')", "share through stelae/"),
         ("service/app.py", "from importlib import import_module as load\nload('sqlglot')", "stelae/schema/sql.py"),
-        ("builder/plan.py", "from rich.console import Console", "listener"),
+        ("builder/plan/build_plan.py", "from rich.console import Console", "listener"),
     ],
 )
 def test_a_broken_rule_names_the_module_to_use(path: str, source: str, told: str) -> None:

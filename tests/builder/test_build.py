@@ -18,7 +18,7 @@ from stelae.builder import BuildReport, Progress, build, read, run_build
 from stelae.builder.changes import change_records
 from stelae.builder.ground import Ground
 from stelae.builder.job import make_plan
-from stelae.builder.plan import choose_bucket_count
+from stelae.builder.plan.build_plan import choose_bucket_count
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
@@ -518,7 +518,7 @@ def test_arguments_of_the_wrong_kind_are_told_apart(spark: SparkSession, tmp_pat
 
 
 def test_errors_keep_their_kind_through_spark() -> None:
-    from stelae.builder.spark_errors import marked, translated
+    from stelae.builder.plan.errors import marked, translated
 
     def fail(error: StelaeError) -> None:
         with translated("building"):

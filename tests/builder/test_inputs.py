@@ -20,7 +20,7 @@ import pytest
 
 from stelae.builder.changes import ORDER, change_records, order_columns, with_arrival
 from stelae.builder.inputs import escape_glob, format_of, read_files
-from stelae.builder.spark_errors import translated
+from stelae.builder.plan.errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import TableSchema

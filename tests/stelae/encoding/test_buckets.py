@@ -2,7 +2,7 @@
 
 Goal: Python's bucket is Spark's, for one row and for batches, and never changes (docs/format.md#buckets).
 Method: hashes that Spark 4.3 computed, written down; single rows against batches with Hypothesis, with nulls; what is
-refused; the examples of the document. tests/builder/test_buckets_spark.py asks Spark itself.
+refused; the examples of the document. tests/builder/plan/test_placement.py asks Spark itself.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan import SLOT, TASK, BuildPlan, PartitionPlan
-from stelae.builder.spark_errors import marked
+from stelae.builder.plan.build_plan import SLOT, TASK, BuildPlan, PartitionPlan
+from stelae.builder.plan.errors import marked
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest

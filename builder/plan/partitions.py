@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan import MAX_PARTITIONS
-from stelae.builder.spark_errors import translated
+from stelae.builder.plan.build_plan import MAX_PARTITIONS
+from stelae.builder.plan.errors import translated
 from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
