@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from stelae.builder.changes import HIDDEN
+from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import files_of
 from stelae.builder.plan.errors import translated
 from stelae.schema import types as t

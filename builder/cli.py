@@ -78,7 +78,7 @@ def build(
 
     Runs Spark on this machine. On a cluster, call stelae.builder.build from a job of your own.
     """
-    from stelae.builder.inputs import read_files
+    from stelae.builder.input.files import read_files
     from stelae.builder.job import run_build
     from stelae.builder.plan.build_plan import MODES, Mode
 

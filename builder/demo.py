@@ -25,7 +25,7 @@ from urllib.request import urlopen
 from rich.console import Console
 from rich.table import Table as ScreenTable
 
-from stelae.builder.inputs import read_files
+from stelae.builder.input.files import read_files
 from stelae.builder.job import BuildReport, read, run_build
 from stelae.builder.local.session import local_session
 from stelae.client.client import Client

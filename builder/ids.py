@@ -23,8 +23,8 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 from stelae.builder.beside import AskOwner
-from stelae.builder.changes import HIDDEN
 from stelae.builder.ground import Ground
+from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.placement import by_key, on_tasks, with_places

@@ -28,8 +28,6 @@ from uuid import uuid4
 from stelae import __version__
 from stelae.builder.base import count_overlaid, schema_order, stored_rows
 from stelae.builder.beside import AskOwner, wait_until_served
-from stelae.builder.changes import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
-from stelae.builder.changes import target_columns as checked_targets
 from stelae.builder.folds import arrow_folds, is_folded_in_arrow
 from stelae.builder.ground import Ground, standing_on
 from stelae.builder.ids import (
@@ -42,6 +40,8 @@ from stelae.builder.ids import (
     table_claims,
     with_former_ids,
 )
+from stelae.builder.input.change_records import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
+from stelae.builder.input.change_records import target_columns as checked_targets
 from stelae.builder.local.progress import watch_job
 from stelae.builder.log_rows import LoggedRows, rows_of_log
 from stelae.builder.merge import exploded, merged, patched, without_entries

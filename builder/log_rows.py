@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stelae.builder.base import as_declared
-from stelae.builder.changes import HIDDEN
 from stelae.builder.ground import Ground
+from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
 from stelae.builder.plan.errors import raise_marked
 from stelae.builder.plan.partitions import Values, sum_partitions

@@ -26,8 +26,17 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from stelae.builder.changes import ACTION, HIDDEN, ORDER, REMOVE, RETRACT, id_column, order_columns, raise_for_row
 from stelae.builder.folds import fold, is_folded_in_arrow
+from stelae.builder.input.change_records import (
+    ACTION,
+    HIDDEN,
+    ORDER,
+    REMOVE,
+    RETRACT,
+    id_column,
+    order_columns,
+    raise_for_row,
+)
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stelae.builder.changes import HIDDEN
+from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.merge import FORGOTTEN, RECORDS
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.writer import KeyComparison, only_sequence

@@ -20,7 +20,7 @@ import pytest
 
 from stelae.builder import read, run_build
 from stelae.builder.ids import IdCounts, count_ids
-from stelae.builder.inputs import read_files
+from stelae.builder.input.files import read_files
 from stelae.client.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.log.epochs import TableOwnership

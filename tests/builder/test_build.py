@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.builder import BuildReport, Progress, build, read, run_build
-from stelae.builder.changes import change_records
 from stelae.builder.ground import Ground
+from stelae.builder.input.change_records import change_records
 from stelae.builder.job import make_plan
 from stelae.builder.plan.build_plan import choose_bucket_count
 from stelae.encoding.buckets import BucketFunction

@@ -18,8 +18,8 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from stelae.builder.changes import ORDER, change_records, order_columns, with_arrival
-from stelae.builder.inputs import escape_glob, format_of, read_files
+from stelae.builder.input.change_records import ORDER, change_records, order_columns, with_arrival
+from stelae.builder.input.files import escape_glob, format_of, read_files
 from stelae.builder.plan.errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema.sql import parse_create_table
