@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from stelae.builder import read, run_build
-from stelae.builder.base import stored_rows
+from stelae.builder.base.snapshot_rows import stored_rows
 from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.job import batches_by_rows
 from stelae.builder.local.session import local_session

@@ -4,7 +4,7 @@
       → computed once, and kept while the build runs
       → count_ids     per slot: rows with an id, rows that need one                        numbers for the driver
       → claim_ids     one claim of exactly that many, cut into ranges by slot              driver
-        (beside a server that owns the table: builder/beside.py)
+        (beside a server that owns the table: builder/base/owner_client.py)
       → IdRanges      the writer numbers the rows of its slots in key order                executors
       → check_ids     each id once, all of them claimed, none lost                         writer and driver
 
@@ -22,8 +22,8 @@ from itertools import accumulate
 from operator import and_
 from typing import TYPE_CHECKING
 
-from stelae.builder.beside import AskOwner
-from stelae.builder.ground import Ground
+from stelae.builder.base.owner_client import AskOwner
+from stelae.builder.base.parent import Ground
 from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.plan.errors import translated

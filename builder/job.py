@@ -2,8 +2,8 @@
 
     plan → base → merge → sort → write → validate → commit
 
-`run_build` is that line. What it stands on, parent and owner of the table, is in `builder/ground.py`; rows that were
-written online come into the base by `builder/log_rows.py`; tables that give their keys ids have them counted and
+`run_build` is that line. What it stands on, parent and owner of the table, is in `builder/base/parent.py`; rows that were
+written online come into the base by `builder/base/log_rows.py`; tables that give their keys ids have them counted and
 claimed before the write (`builder/ids.py`).
 
 Files are verified where they are written (`builder/writer.py`) and once more by the commit. The driver sees counts and
@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from stelae import __version__
-from stelae.builder.base import count_overlaid, schema_order, stored_rows
-from stelae.builder.beside import AskOwner, wait_until_served
+from stelae.builder.base.log_rows import LoggedRows, rows_of_log
+from stelae.builder.base.owner_client import AskOwner, wait_until_served
+from stelae.builder.base.parent import Ground, standing_on
+from stelae.builder.base.snapshot_rows import count_overlaid, schema_order, stored_rows
 from stelae.builder.folds import arrow_folds, is_folded_in_arrow
-from stelae.builder.ground import Ground, standing_on
 from stelae.builder.ids import (
     ask_owner,
     asked_slots,
@@ -43,7 +44,6 @@ from stelae.builder.ids import (
 from stelae.builder.input.change_records import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
 from stelae.builder.input.change_records import target_columns as checked_targets
 from stelae.builder.local.progress import watch_job
-from stelae.builder.log_rows import LoggedRows, rows_of_log
 from stelae.builder.merge import exploded, merged, patched, without_entries
 from stelae.builder.plan.build_plan import (
     MODES,

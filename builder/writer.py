@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from stelae.builder.beside import AskOwner
+from stelae.builder.base.owner_client import AskOwner
 from stelae.builder.folds import ArrowFold
 from stelae.builder.plan.errors import raise_marked
 from stelae.encoding.keys import KeyCodec

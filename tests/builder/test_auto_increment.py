@@ -561,7 +561,7 @@ def test_beside_a_server_that_does_not_load_the_parent(
         with Client(f"http://127.0.0.1:{process.port}") as client:
             client.insert_if_not_exists("t", ["b"])
         commit_rows(table, [], onto=table.snapshots.latest())
-        monkeypatch.setattr("stelae.builder.beside.PATIENCE_S", 0.3)
+        monkeypatch.setattr("stelae.builder.base.owner_client.PATIENCE_S", 0.3)
         with pytest.raises(Unavailable, match="serves snapshot 1; the newest is 2"):
             add(spark, table, words(spark, ["c"]))
         assert add(spark, table, words(spark, ["a"])).ids_asked == 0, "nothing to ask for"

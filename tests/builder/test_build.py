@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.builder import BuildReport, Progress, build, read, run_build
-from stelae.builder.ground import Ground
+from stelae.builder.base.parent import Ground
 from stelae.builder.input.change_records import change_records
 from stelae.builder.job import make_plan
 from stelae.builder.plan.build_plan import choose_bucket_count

@@ -34,7 +34,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from stelae.builder.beside import acknowledged
+from stelae.builder.base.owner_client import acknowledged
 from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.log.id_claims import TableClaims, id_limit
 from stelae.log.new_rows import NewRows

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stelae.builder.base import as_declared
-from stelae.builder.ground import Ground
+from stelae.builder.base.parent import Ground
+from stelae.builder.base.snapshot_rows import as_declared
 from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
 from stelae.builder.plan.errors import raise_marked
@@ -62,7 +62,7 @@ class LoggedRows:
 
     schema: TableSchema
     frame: DataFrame
-    """Columns as `stored_rows` of builder/base.py gives them with state, and `__stelae_replaces_hidden`."""
+    """Columns as `stored_rows` of builder/base/snapshot_rows.py gives them with state, and `__stelae_replaces_hidden`."""
     counts: Mapping[Values, int]
     """Rows by partition."""
     replaced: int

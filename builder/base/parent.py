@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from stelae.builder.beside import acknowledged
+from stelae.builder.base.owner_client import acknowledged
 from stelae.errors import StelaeError, Unavailable
 from stelae.log.epochs import Epoch
 from stelae.log.takeover import Takeover, has_log, live_owner, log_range_beside, owned, take_over
