@@ -30,7 +30,6 @@ from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.owner_client import AskOwner, wait_until_served
 from stelae.builder.base.parent import Ground, standing_on
 from stelae.builder.base.snapshot_rows import count_overlaid, schema_order, stored_rows
-from stelae.builder.folds import arrow_folds, is_folded_in_arrow
 from stelae.builder.ids import (
     ask_owner,
     asked_slots,
@@ -44,7 +43,9 @@ from stelae.builder.ids import (
 from stelae.builder.input.change_records import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
 from stelae.builder.input.change_records import target_columns as checked_targets
 from stelae.builder.local.progress import watch_job
-from stelae.builder.merge import exploded, merged, patched, without_entries
+from stelae.builder.merge.aggregate import exploded, merged, patched, without_entries
+from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
+from stelae.builder.merge.last_record import winners
 from stelae.builder.plan.build_plan import (
     MODES,
     SLOT,
@@ -57,7 +58,6 @@ from stelae.builder.plan.build_plan import (
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.partitions import count_partitions, with_folders
 from stelae.builder.plan.placement import by_key, by_slot, placed
-from stelae.builder.winners import winners
 from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.log.id_claims import IdRange

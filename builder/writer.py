@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from stelae.builder.base.owner_client import AskOwner
-from stelae.builder.folds import ArrowFold
+from stelae.builder.merge.functions import ArrowFold
 from stelae.builder.plan.errors import raise_marked
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
@@ -93,7 +93,7 @@ class WriteSpec:
     """Slot → partition folder and bucket."""
     task_count: int
     merged: bool
-    """Rows come one a key, with two columns more: `RECORDS` and `FORGOTTEN` of builder/merge.py."""
+    """Rows come one a key, with two columns more: `RECORDS` and `FORGOTTEN` of builder/merge/aggregate.py."""
     keeps_tombstones: bool
     forget_before_ms: int | None
     """Tombstones that became one before this time are dropped."""

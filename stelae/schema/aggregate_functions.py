@@ -2,7 +2,7 @@
 
 Names and meaning are those of Apache Paimon (docs: primary-key table, merge engine, aggregation) and of Apache Fluss
 (docs: merge engines, aggregation); this is the one list of them. How each is computed is the business of
-`builder/merge.py`.
+`builder/merge/aggregate.py`.
 
 A function is one of three kinds, by what it needs to know of the order of records:
 

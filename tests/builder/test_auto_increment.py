@@ -31,9 +31,9 @@ from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.snapshots import TableSnapshots
 from stelae.snapshot.warehouse import Table, Warehouse
-from tests.builder.case_tables import frame_of
+from tests.builder.merge.case_tables import frame_of
+from tests.builder.merge.test_merge_cases import QUICK
 from tests.builder.online import URL, insert_online
-from tests.builder.test_merge_cases import QUICK
 from tests.cases import Case, load
 from tests.service.test_process import run
 from tests.tables import commit_rows

@@ -11,7 +11,7 @@ import pytest
 
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import TableSchema
-from tests.builder.merge_model import Model, Record, RefusedError
+from tests.builder.merge.merge_model import Model, Record, RefusedError
 from tests.cases import FILES, Case, comparable, expected_rows, load, numbers_of, to_python
 
 CASES = [(file, case) for file in FILES for case in load(file)]

@@ -33,7 +33,7 @@ from stelae.snapshot.warehouse import Table, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "merging.md").read_text()
 BITMAPS: dict[str, Any] = {"rbm32": pyroaring.BitMap, "rbm64": pyroaring.BitMap64}
 SKETCHES = {

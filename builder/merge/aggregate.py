@@ -6,7 +6,7 @@
       → one row a key: key columns, stored columns, hidden, records, forgotten
 
 docs/merging.md says what comes out; `stelae/schema/merge_rules.py` has the rules. Everything here is Spark expressions, evaluated
-in the JVM; what Spark has no exact function for leaves as a list of inputs, which `builder/folds.py` folds.
+in the JVM; what Spark has no exact function for leaves as a list of inputs, which `builder/merge/functions.py` folds.
 
 Two orders rule a table. *Arrival* is the order in which records came in: builds, files, rows. *Position* is the merge
 order: (sequence, arrival). A record is *late* if one that arrived before it has a greater sequence. All results are
@@ -26,7 +26,6 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from stelae.builder.folds import fold, is_folded_in_arrow
 from stelae.builder.input.change_records import (
     ACTION,
     HIDDEN,
@@ -37,6 +36,7 @@ from stelae.builder.input.change_records import (
     order_columns,
     raise_for_row,
 )
+from stelae.builder.merge.functions import fold, is_folded_in_arrow
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules

@@ -2,7 +2,7 @@
 
 Method: the cases of tests/cases through real builds: as written, all records in one build, one record of a key a
 build. Afterwards `read` gives the rows, and so does a reader that opens the snapshot as a server does. Cases of one
-definition share a table: see tests/builder/case_tables.py.
+definition share a table: see tests/builder/merge/case_tables.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stelae.errors import StelaeError
 from stelae.schema.sql import parse_create_table
 from stelae.schema.types import DataType
 from stelae.snapshot.warehouse import Warehouse
-from tests.builder.case_tables import Outcome, Run, build_records, definition_of, run_together, runs_of
+from tests.builder.merge.case_tables import Outcome, Run, build_records, definition_of, run_together, runs_of
 from tests.cases import FILES, Case, expected_rows, load
 
 if TYPE_CHECKING:

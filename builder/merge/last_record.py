@@ -5,7 +5,7 @@ versioned.
       → the last record of each key, with the id of whichever of them has one: that of the stored row
 
 The writer does the same on its way to the file. Here it is a step of its own, because how many rows need an id has to
-be known before the first of them is written. What comes out is what builder/merge.py gives for the other engines.
+be known before the first of them is written. What comes out is what builder/merge/aggregate.py gives for the other engines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stelae.builder.input.change_records import HIDDEN
-from stelae.builder.merge import FORGOTTEN, RECORDS
+from stelae.builder.merge.aggregate import FORGOTTEN, RECORDS
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.writer import KeyComparison, only_sequence
 from stelae.schema.merge_rules import merge_rules, stored_columns

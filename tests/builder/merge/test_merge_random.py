@@ -4,7 +4,7 @@ Method: each seed makes a table (engine, functions on fitting types, sequence fi
 change records with few keys and many collisions, and cuts. After each build `read` must give what the model has, and so
 must a reader as a server has it after the last one. The seed is in the name of the test:
 
-    STELAE_SEEDS=500 pytest tests/builder/test_merge_random.py      500 examples
+    STELAE_SEEDS=500 pytest tests/builder/merge/test_merge_random.py      500 examples
     STELAE_SEEDS=500:1000 pytest ...                                those seeds
 """
 
@@ -25,9 +25,9 @@ from stelae.builder import build
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import Column
 from stelae.snapshot.warehouse import Warehouse
-from tests.builder import bitmaps
-from tests.builder.case_tables import KIND, read_rows, served_rows
-from tests.builder.merge_model import RETRACTABLE, Model, Record
+from tests.builder.merge import bitmaps
+from tests.builder.merge.case_tables import KIND, read_rows, served_rows
+from tests.builder.merge.merge_model import RETRACTABLE, Model, Record
 from tests.cases import Case, comparable
 
 if TYPE_CHECKING:

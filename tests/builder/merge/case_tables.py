@@ -22,7 +22,7 @@ from stelae.read.open_snapshot import open_snapshot
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
-from tests.builder import bitmaps
+from tests.builder.merge import bitmaps
 from tests.cases import Case, Record, comparable, loosened, to_python
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Goal: what a build merges is what a running server answers, build after build, without a restart.
 
-Method: random tables and streams of tests/builder/test_merge_random.py, a tablet server of this process that polls
+Method: random tables and streams of tests/builder/merge/test_merge_random.py, a tablet server of this process that polls
 after each build; all keys that ever came are looked up over HTTP. The seed is in the test's name.
 """
 
@@ -15,9 +15,9 @@ import pytest
 from stelae.builder import build
 from stelae.encoding.values import value_codec
 from stelae.snapshot.warehouse import Warehouse
-from tests.builder.case_tables import KIND, output_value
-from tests.builder.merge_model import Model
-from tests.builder.test_merge_random import frame_of, key_of, make_example
+from tests.builder.merge.case_tables import KIND, output_value
+from tests.builder.merge.merge_model import Model
+from tests.builder.merge.test_merge_random import frame_of, key_of, make_example
 from tests.cases import comparable
 from tests.service.serving import serving
 
