@@ -23,7 +23,7 @@ from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.job import batches_by_rows
 from stelae.builder.local.session import local_session
 from stelae.builder.plan.build_plan import SLOT
-from stelae.builder.writer import REPORT_DDL, BucketReport, WriteSpec
+from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, WriteSpec
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.schema.merge_rules import state_columns
 from stelae.snapshot.warehouse import Table, Warehouse

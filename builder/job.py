@@ -4,9 +4,9 @@
 
 `run_build` is that line. What it stands on, parent and owner of the table, is in `builder/base/parent.py`; rows that were
 written online come into the base by `builder/base/log_rows.py`; tables that give their keys ids have them counted and
-claimed before the write (`builder/ids.py`).
+claimed before the write (`builder/write/id_assignment.py`).
 
-Files are verified where they are written (`builder/writer.py`) and once more by the commit. The driver sees counts and
+Files are verified where they are written (`builder/write/bucket_writer.py`) and once more by the commit. The driver sees counts and
 names of files, never rows. Nothing that readers can see changes before the last step, and the last step is one
 put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some files that nobody names,
 which `stelae clean` removes.
@@ -30,16 +30,6 @@ from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.owner_client import AskOwner, wait_until_served
 from stelae.builder.base.parent import Ground, standing_on
 from stelae.builder.base.snapshot_rows import count_overlaid, schema_order, stored_rows
-from stelae.builder.ids import (
-    ask_owner,
-    asked_slots,
-    check_ids,
-    claim_ids,
-    count_ids,
-    id_ranges,
-    table_claims,
-    with_former_ids,
-)
 from stelae.builder.input.change_records import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
 from stelae.builder.input.change_records import target_columns as checked_targets
 from stelae.builder.local.progress import watch_job
@@ -58,7 +48,17 @@ from stelae.builder.plan.build_plan import (
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.partitions import count_partitions, with_folders
 from stelae.builder.plan.placement import by_key, by_slot, placed
-from stelae.builder.writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
+from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
+from stelae.builder.write.id_assignment import (
+    ask_owner,
+    asked_slots,
+    check_ids,
+    claim_ids,
+    count_ids,
+    id_ranges,
+    table_claims,
+    with_former_ids,
+)
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.log.id_claims import IdRange
 from stelae.schema import types as t

@@ -19,7 +19,7 @@ import numpy as np
 from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.merge.aggregate import FORGOTTEN, RECORDS
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
-from stelae.builder.writer import KeyComparison, only_sequence
+from stelae.builder.write.bucket_writer import KeyComparison, only_sequence
 from stelae.schema.merge_rules import merge_rules, stored_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.spark.columns import as_arrow_has_it

@@ -28,7 +28,7 @@ from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.placement import by_key, on_tasks, with_places
-from stelae.builder.writer import BucketReport, IdRanges
+from stelae.builder.write.bucket_writer import BucketReport, IdRanges
 from stelae.errors import CorruptData
 from stelae.log.id_claims import IdRange, TableClaims, id_limit
 from stelae.schema import types as t

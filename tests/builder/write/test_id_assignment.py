@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.builder import read, run_build
-from stelae.builder.ids import IdCounts, count_ids
 from stelae.builder.input.files import read_files
+from stelae.builder.write.id_assignment import IdCounts, count_ids
 from stelae.client.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.log.epochs import TableOwnership
