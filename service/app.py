@@ -40,15 +40,15 @@ from stelae.service.asgi import (
 )
 from stelae.service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
 from stelae.service.endpoints import Lookup, PrefixLookup
-from stelae.service.hash_indexes import HashIndexes
 from stelae.service.inserts import InsertIfNotExists
-from stelae.service.metrics import Metrics, ServerCounts, TableCounts
 from stelae.service.openapi import openapi_page
 from stelae.service.options import ServerOptions
 from stelae.service.point_lookups import PointLookups
 from stelae.service.protocol import AnswerNow
-from stelae.service.tables import ServedTable, State, unknown_table
-from stelae.service.tablet_folder import TabletFolder
+from stelae.service.tables.counts import Metrics, ServerCounts, TableCounts
+from stelae.service.tables.data_folder import TabletFolder
+from stelae.service.tables.index_builder import HashIndexes
+from stelae.service.tables.served_table import ServedTable, State, unknown_table
 from stelae.service.watcher import Watcher
 from stelae.service.workers import Workers
 from stelae.service.writing import Identity, TableWriter

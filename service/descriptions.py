@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from stelae.errors import StelaeError
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import encode_type
-from stelae.service.tables import ServedTable, State
+from stelae.service.tables.served_table import ServedTable, State
 from stelae.service.writing import TableWriter, WriteState
 from stelae.snapshot.manifest import PartitionFiles, Snapshot
 

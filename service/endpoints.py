@@ -55,7 +55,8 @@ from stelae.service.asgi import (
     send_parts,
     send_problem,
 )
-from stelae.service.metrics import (
+from stelae.service.options import ServerOptions
+from stelae.service.tables.counts import (
     BATCH_LOOKUP,
     BOUNDS_S,
     DISCONNECTED,
@@ -64,8 +65,7 @@ from stelae.service.metrics import (
     OperationCounts,
     ServerCounts,
 )
-from stelae.service.options import ServerOptions
-from stelae.service.tables import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
+from stelae.service.tables.served_table import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
 from stelae.wire.http_api import COLUMNS_PARAMETER, DEFAULT_LIMIT, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER, ROWS_PARAMETER
 
 log = logging.getLogger("stelae.server")

@@ -21,9 +21,9 @@ from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader, TableR
 from stelae.rocksdb.sst import BlockCache, OnlineRows, Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.service.forwarding import RowsElsewhere
-from stelae.service.metrics import WorkerCounts
 from stelae.service.options import ServerOptions
-from stelae.service.tables import OpenSnapshot, ServedTable, Serving
+from stelae.service.tables.counts import WorkerCounts
+from stelae.service.tables.served_table import OpenSnapshot, ServedTable, Serving
 from stelae.snapshot.manifest import Snapshot
 
 SnapshotName = tuple[int, int, str]

@@ -41,12 +41,12 @@ from stelae.service.connections import OwnPlace, Received
 from stelae.service.endpoints import Lookup, PrefixLookup
 from stelae.service.followed import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
 from stelae.service.forwarding import Forwarder, Replayed
-from stelae.service.metrics import ServerCounts, WorkerCounts
 from stelae.service.options import ServerOptions
 from stelae.service.point_lookups import PointLookups
 from stelae.service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from stelae.service.protocol import AnswerNow, answering
-from stelae.service.tables import ForwardToOwner, ServedTable
+from stelae.service.tables.counts import ServerCounts, WorkerCounts
+from stelae.service.tables.served_table import ForwardToOwner, ServedTable
 from stelae.wire.http_api import lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")

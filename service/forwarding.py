@@ -32,7 +32,7 @@ from stelae.service.asgi import (
     send_problem,
 )
 from stelae.service.channel import Channel
-from stelae.service.tables import ForwardToOwner
+from stelae.service.tables.served_table import ForwardToOwner
 
 MAX_WAITING = 1000
 """Requests of one follower that wait for the leader."""

@@ -22,9 +22,9 @@ from stelae.service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_
 from stelae.service.asgi import Receive, Scope, Send, header_of
 from stelae.service.endpoints import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
 from stelae.service.hot_rows import HotRows
-from stelae.service.metrics import INSERT, ServerCounts
 from stelae.service.options import ServerOptions
-from stelae.service.tables import PIN, OpenSnapshot, ServedTable
+from stelae.service.tables.counts import INSERT, ServerCounts
+from stelae.service.tables.served_table import PIN, OpenSnapshot, ServedTable
 from stelae.service.writing import Answer
 from stelae.wire.arrow_stream import rows_schema
 from stelae.wire.http_api import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER

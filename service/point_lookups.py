@@ -24,8 +24,8 @@ import orjson
 
 from stelae.read.snapshot_reader import MAX_SHAPES, Shape
 from stelae.schema.types import BigInt
-from stelae.service.metrics import BOUNDS_S, LOOKUP
-from stelae.service.tables import OpenSnapshot, ServedTable
+from stelae.service.tables.counts import BOUNDS_S, LOOKUP
+from stelae.service.tables.served_table import OpenSnapshot, ServedTable
 from stelae.wire.http_api import COLUMNS_PARAMETER, JSON, SNAPSHOT_HEADER
 
 PLAIN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?@!$'()*,;"

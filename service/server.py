@@ -33,7 +33,7 @@ from stelae.service.connections import Acceptor, OwnPlace
 from stelae.service.options import ServerOptions
 from stelae.service.process import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from stelae.service.protocol import answering
-from stelae.service.tables import State
+from stelae.service.tables.served_table import State
 from stelae.snapshot.warehouse import Warehouse
 
 log = logging.getLogger("stelae.server")

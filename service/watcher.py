@@ -32,11 +32,11 @@ from stelae.names import TableName
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.sst import BlockCache
-from stelae.service.metrics import ServerCounts
 from stelae.service.options import ServerOptions
-from stelae.service.pins import Pins
-from stelae.service.tables import Keeping, ServedTable, Serving
-from stelae.service.tablet_folder import TabletFolder
+from stelae.service.tables.counts import ServerCounts
+from stelae.service.tables.data_folder import TabletFolder
+from stelae.service.tables.pinned_snapshots import Pins
+from stelae.service.tables.served_table import Keeping, ServedTable, Serving
 from stelae.service.workers import Workers
 from stelae.service.writing import Attachment
 from stelae.snapshot.manifest import Snapshot

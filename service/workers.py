@@ -44,9 +44,9 @@ from stelae.service.followed import (
     name_of,
 )
 from stelae.service.forwarding import Forwarded, answer_forwarded
-from stelae.service.metrics import TableCounts, WorkerCounts
 from stelae.service.options import ServerOptions
-from stelae.service.tables import ServedTable
+from stelae.service.tables.counts import TableCounts, WorkerCounts
+from stelae.service.tables.served_table import ServedTable
 
 log = logging.getLogger("stelae.server")
 

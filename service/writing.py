@@ -51,7 +51,7 @@ from stelae.log.takeover import Takeover, live_owner, log_folder, owned, take_ov
 from stelae.log.writer import Entry, GroupCommit, LogWriter, again, read_log
 from stelae.read.snapshot_reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows
-from stelae.service.tables import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
+from stelae.service.tables.served_table import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.snapshot.warehouse import Table
 
 T = TypeVar("T")

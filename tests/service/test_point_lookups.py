@@ -25,11 +25,11 @@ import uvicorn
 from stelae.rocksdb.sst import OnlineRows
 from stelae.service.app import TabletServer, create_app
 from stelae.service.forwarding import RowsElsewhere
-from stelae.service.metrics import LOOKUP
 from stelae.service.options import ServerOptions
 from stelae.service.process import uvicorn_config
 from stelae.service.protocol import answering
-from stelae.service.tables import ForwardToOwner, OpenSnapshot, Serving
+from stelae.service.tables.counts import LOOKUP
+from stelae.service.tables.served_table import ForwardToOwner, OpenSnapshot, Serving
 from stelae.snapshot.warehouse import Warehouse
 from tests.tables import commit_rows
 

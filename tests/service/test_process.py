@@ -21,7 +21,7 @@ import orjson
 import pytest
 
 from stelae.client.client import Client
-from stelae.service.tablet_folder import SERVING_FOLDER
+from stelae.service.tables.data_folder import SERVING_FOLDER
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import LOOKUP, USERS
 from tests.tables import commit_rows

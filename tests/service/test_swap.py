@@ -21,7 +21,7 @@ import stelae.service.watcher
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import Int
-from stelae.service.tables import MAX_BACK_OFF_S, State
+from stelae.service.tables.served_table import MAX_BACK_OFF_S, State
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse, encode_schema
 from stelae.storage.base import LocalStorage
@@ -292,7 +292,7 @@ def test_a_damaged_table_is_retried_less_and_less_often(users: Table, warehouse:
 
 def test_pauses_double(users: Table) -> None:
     from stelae.errors import Unavailable
-    from stelae.service.tables import ServedTable
+    from stelae.service.tables.served_table import ServedTable
 
     table = ServedTable(users.name)
     pauses = []

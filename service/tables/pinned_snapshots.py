@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from stelae.errors import StelaeError, Unavailable
 from stelae.read.snapshot_reader import SnapshotReader
-from stelae.service.tables import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
+from stelae.service.tables.served_table import MAX_BACK_OFF_S, Keeping, OpenSnapshot, ServedTable, Serving
 from stelae.snapshot.warehouse import Table
 from stelae.wire.http_api import SNAPSHOT_HEADER
 

@@ -24,7 +24,7 @@ from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import TableName
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import TableSchema
-from stelae.service.metrics import TableCounts
+from stelae.service.tables.counts import TableCounts
 from stelae.wire.http_api import SNAPSHOT_HEADER
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import Unavailable
-from stelae.service.tablet_folder import SERVING_FOLDER, TabletFolder
+from stelae.service.tables.data_folder import SERVING_FOLDER, TabletFolder
 from stelae.snapshot.warehouse import Warehouse
 from stelae.storage.base import LocalStorage, MemoryStorage
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from stelae.service.tablet_folder import TabletFolder
+from stelae.service.tables.data_folder import TabletFolder
 folder = TabletFolder(Path(sys.argv[1]))
 (folder.path / "tablet").mkdir()
 print(folder.path, flush=True)

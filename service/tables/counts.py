@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from stelae.rocksdb.sst import BlockCache
-    from stelae.service.tables import ServedTable
+    from stelae.service.tables.served_table import ServedTable
 
 LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP = "lookup", "batch-lookup", "prefix-lookup"
 INSERT = "insert-if-not-exists"

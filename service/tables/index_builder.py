@@ -23,8 +23,8 @@ from stelae.errors import StelaeError
 from stelae.read.build_index import index_bytes, index_partition_apart
 from stelae.read.hash_index import HashIndex
 from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader
-from stelae.service.metrics import TableCounts
-from stelae.service.tables import ServedTable
+from stelae.service.tables.counts import TableCounts
+from stelae.service.tables.served_table import ServedTable
 
 log = logging.getLogger("stelae.server")
 

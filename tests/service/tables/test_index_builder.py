@@ -16,8 +16,8 @@ import pytest
 
 from stelae.errors import Unavailable
 from stelae.read.snapshot_reader import IndexOf
-from stelae.service import hash_indexes
-from stelae.service.hash_indexes import HashIndexes
+from stelae.service.tables import index_builder as hash_indexes
+from stelae.service.tables.index_builder import HashIndexes
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.wire.arrow_stream import read_rows
 from tests.service.serving import LOOKUP, USERS, Server, serving
