@@ -15,7 +15,7 @@ from stelae.errors import StelaeError
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import encode_type
 from stelae.service.tables.served_table import ServedTable, State
-from stelae.service.writing import TableWriter, WriteState
+from stelae.service.writes.table_writer import TableWriter, WriteState
 from stelae.snapshot.manifest import PartitionFiles, Snapshot
 
 MAX_PARTITIONS = 1000

@@ -3,7 +3,7 @@
 POST  /v1/tables/{table}/insert-if-not-exists     {"keys": [...], "columns": [...]}
 
 keys ─┬─ answered before ──► their JSON, as it was                        service/hot_rows.py
-      └─ others ──► physical keys ──► rows, found or inserted ──► JSON    service/writing.py
+      └─ others ──► physical keys ──► rows, found or inserted ──► JSON    service/writes/table_writer.py
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stelae.service.hot_rows import HotRows
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts
 from stelae.service.tables.served_table import PIN, OpenSnapshot, ServedTable
-from stelae.service.writing import Answer
+from stelae.service.writes.table_writer import Answer
 from stelae.wire.arrow_stream import rows_schema
 from stelae.wire.http_api import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
 

@@ -38,7 +38,7 @@ from stelae.service.tables.data_folder import TabletFolder
 from stelae.service.tables.pinned_snapshots import Pins
 from stelae.service.tables.served_table import Keeping, ServedTable, Serving
 from stelae.service.workers import Workers
-from stelae.service.writing import Attachment
+from stelae.service.writes.table_writer import Attachment
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.base import exists

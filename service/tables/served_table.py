@@ -28,7 +28,7 @@ from stelae.service.tables.counts import TableCounts
 from stelae.wire.http_api import SNAPSHOT_HEADER
 
 if TYPE_CHECKING:
-    from stelae.service.writing import TableWriter
+    from stelae.service.writes.table_writer import TableWriter
 
 PIN = SNAPSHOT_HEADER.lower().encode()
 """The header as ASGI spells it."""

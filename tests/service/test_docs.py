@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 from stelae.service.openapi import ADA, LIN, ORDERS
-from stelae.service.writing import WriteState
+from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows

@@ -23,7 +23,7 @@ from stelae.log.id_claims import INT_LIMIT, TableClaims
 from stelae.log.records import Inserted
 from stelae.log.takeover import log_folder, take_over
 from stelae.log.writer import read_log
-from stelae.service.writing import WriteState
+from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.service.serving import Server, call, serving
 from tests.tables import commit_rows
@@ -422,7 +422,7 @@ def test_a_snapshot_that_comes_after_the_log_failed(
 
     with monkeypatch.context() as patched:
         patched.setattr(stelae.log.writer.LocalLogFile, "sync", fail)
-        patched.setattr("stelae.service.writing._take", fail)
+        patched.setattr("stelae.service.writes.table_writer._take", fail)
         assert server.post(INSERT, {"keys": ["b"]}).status == 503
         for buckets in (2, 5):
             built = commit_rows(uids, [{"name": "built", "id": 50}], buckets=buckets)
