@@ -2,7 +2,7 @@
 
 Peer: a bare ASGI app under the same uvicorn with the same settings, that parses nothing, does one RocksDB get and
 answers fixed bytes; once with uvicorn's own protocol, and once with head and body of an answer in one write, as the
-tablet server has it (service/protocol.py). Target: at least 0.85 of both.
+tablet server has it (service/http/uvicorn_protocol.py). Target: at least 0.85 of both.
 
 Keys that are there, keys that are not, keys that are texts and come percent-encoded, and requests with headers that
 differ from those before. The processor time of the server's process a request is measured as well: it hardly depends

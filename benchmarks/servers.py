@@ -195,9 +195,9 @@ def serve_bare(warehouse: Path, keys: Path, one_write: bool) -> None:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     from stelae.read.open_snapshot import open_snapshot
+    from stelae.service.http.uvicorn_config import uvicorn_config
+    from stelae.service.http.uvicorn_protocol import OneWriteProtocol
     from stelae.service.options import DEFAULTS
-    from stelae.service.process import uvicorn_config
-    from stelae.service.protocol import OneWriteProtocol
 
     table = Warehouse(warehouse).table("shop.users")
     folder = Path(tempfile.mkdtemp(prefix="stelae-bench-"))

@@ -1,6 +1,6 @@
 """The ASGI application: hot paths straight to their endpoints, all others to FastAPI.
 
-    scope["path"] ─┬─ in the dict of hot paths ──── service/endpoints.py   lookups
+    scope["path"] ─┬─ in the dict of hot paths ──── service/http/lookup_routes.py   lookups
                    └─ not in it ─────────────────── FastAPI                tables, probes, metrics, documentation
 
     create_app(options, warehouse)  →  TabletServer: tables + watcher + metrics + both kinds of routes
@@ -28,8 +28,8 @@ from starlette.exceptions import HTTPException
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import DEFAULT_DATABASE
 from stelae.rocksdb.sst import BlockCache
-from stelae.service.arrow_bodies import ReadThreads
-from stelae.service.asgi import (
+from stelae.service.http.arrow_bodies import ReadThreads
+from stelae.service.http.asgi import (
     ClientDisconnectedError,
     MethodNotAllowed,
     Receive,
@@ -38,13 +38,13 @@ from stelae.service.asgi import (
     send_problem,
     status_of,
 )
-from stelae.service.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
-from stelae.service.endpoints import Lookup, PrefixLookup
-from stelae.service.inserts import InsertIfNotExists
-from stelae.service.openapi import openapi_page
+from stelae.service.http.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
+from stelae.service.http.fast_lookup import PointLookups
+from stelae.service.http.insert_route import InsertIfNotExists
+from stelae.service.http.lookup_routes import Lookup, PrefixLookup
+from stelae.service.http.openapi import openapi_page
+from stelae.service.http.uvicorn_protocol import AnswerNow
 from stelae.service.options import ServerOptions
-from stelae.service.point_lookups import PointLookups
-from stelae.service.protocol import AnswerNow
 from stelae.service.tables.counts import Metrics, ServerCounts, TableCounts
 from stelae.service.tables.data_folder import TabletFolder
 from stelae.service.tables.index_builder import HashIndexes
@@ -94,7 +94,7 @@ class TabletServer:
         """Called once, when they are all loaded, or have failed to."""
         self._clock, self._wall_clock = clock, wall_clock
         self.answers_now: dict[bytes, AnswerNow] = {}
-        """Functions for `service/protocol.py`, by method and path."""
+        """Functions for `service/http/uvicorn_protocol.py`, by method and path."""
         self._hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {}
         self._cold = _cold_routes(self)
 

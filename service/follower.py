@@ -34,17 +34,17 @@ import uvicorn
 from stelae.errors import StelaeError
 from stelae.names import DEFAULT_DATABASE, TableName
 from stelae.rocksdb.sst import BlockCache
-from stelae.service.arrow_bodies import ReadThreads
-from stelae.service.asgi import Receive, Scope, Send, send_body
 from stelae.service.channel import LENGTH, Channel
 from stelae.service.connections import OwnPlace, Received
-from stelae.service.endpoints import Lookup, PrefixLookup
 from stelae.service.followed import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
 from stelae.service.forwarding import Forwarder, Replayed
+from stelae.service.http.arrow_bodies import ReadThreads
+from stelae.service.http.asgi import Receive, Scope, Send, send_body
+from stelae.service.http.fast_lookup import PointLookups
+from stelae.service.http.lookup_routes import Lookup, PrefixLookup
+from stelae.service.http.uvicorn_config import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
+from stelae.service.http.uvicorn_protocol import AnswerNow, answering
 from stelae.service.options import ServerOptions
-from stelae.service.point_lookups import PointLookups
-from stelae.service.process import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
-from stelae.service.protocol import AnswerNow, answering
 from stelae.service.tables.counts import ServerCounts, WorkerCounts
 from stelae.service.tables.served_table import ForwardToOwner, ServedTable
 from stelae.wire.http_api import lookup_path, prefix_lookup_path

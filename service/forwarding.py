@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stelae.errors import StelaeError, Unavailable
-from stelae.service.asgi import (
+from stelae.service.channel import Channel
+from stelae.service.http.asgi import (
     App,
     ClientDisconnectedError,
     Header,
@@ -31,7 +32,6 @@ from stelae.service.asgi import (
     read_body,
     send_problem,
 )
-from stelae.service.channel import Channel
 from stelae.service.tables.served_table import ForwardToOwner
 
 MAX_WAITING = 1000

@@ -5,7 +5,7 @@
     a second signal   →  the same, at once
 
 uvicorn with uvloop and httptools: of the pure and compiled parts that it can be put together from, the fastest, and
-each answer in one write (`service/protocol.py`). No access log (a line a request costs more than the request), no Date
+each answer in one write (`service/http/uvicorn_protocol.py`). No access log (a line a request costs more than the request), no Date
 and Server headers (proxies add them).
 """
 
@@ -30,9 +30,9 @@ from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
 from stelae.service.app import TabletServer, create_app
 from stelae.service.connections import Acceptor, OwnPlace
+from stelae.service.http.uvicorn_config import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
+from stelae.service.http.uvicorn_protocol import answering
 from stelae.service.options import ServerOptions
-from stelae.service.process import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
-from stelae.service.protocol import answering
 from stelae.service.tables.served_table import State
 from stelae.snapshot.warehouse import Warehouse
 

@@ -28,7 +28,6 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from stelae.read.snapshot_reader import SnapshotReader
-from stelae.service.asgi import App
 from stelae.service.channel import Channel
 from stelae.service.connections import PassedOn
 from stelae.service.followed import (
@@ -44,6 +43,7 @@ from stelae.service.followed import (
     name_of,
 )
 from stelae.service.forwarding import Forwarded, answer_forwarded
+from stelae.service.http.asgi import App
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import TableCounts, WorkerCounts
 from stelae.service.tables.served_table import ServedTable

@@ -20,8 +20,8 @@ from stelae.service.tables import index_builder as hash_indexes
 from stelae.service.tables.index_builder import HashIndexes
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.wire.arrow_stream import read_rows
+from tests.service.http.test_arrow import send
 from tests.service.serving import LOOKUP, USERS, Server, serving
-from tests.service.test_arrow import send
 from tests.tables import commit_rows
 
 ROWS = 2000

@@ -9,9 +9,9 @@ from importlib.machinery import ModuleSpec
 import pyarrow as pa
 import uvicorn
 
-from stelae.service.asgi import App
+from stelae.service.http.asgi import App
+from stelae.service.http.uvicorn_protocol import OneWriteProtocol
 from stelae.service.options import ServerOptions
-from stelae.service.protocol import OneWriteProtocol
 
 KEEP_ALIVE_S = 75
 """How long an idle connection stays open: longer than the usual load balancer (60 s), which must be the one to close

@@ -2,7 +2,7 @@
 
 POST  /v1/tables/{table}/insert-if-not-exists     {"keys": [...], "columns": [...]}
 
-keys ─┬─ answered before ──► their JSON, as it was                        service/hot_rows.py
+keys ─┬─ answered before ──► their JSON, as it was                        service/http/row_cache.py
       └─ others ──► physical keys ──► rows, found or inserted ──► JSON    service/writes/table_writer.py
 """
 
@@ -18,10 +18,10 @@ import pyarrow as pa
 from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest
 from stelae.read.snapshot_reader import JsonRow, Shape, TableReader, check_batch_size
-from stelae.service.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
-from stelae.service.asgi import Receive, Scope, Send, header_of
-from stelae.service.endpoints import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
-from stelae.service.hot_rows import HotRows
+from stelae.service.http.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
+from stelae.service.http.asgi import Receive, Scope, Send, header_of
+from stelae.service.http.lookup_routes import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
+from stelae.service.http.row_cache import HotRows
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts
 from stelae.service.tables.served_table import PIN, OpenSnapshot, ServedTable

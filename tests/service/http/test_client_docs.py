@@ -21,7 +21,7 @@ from stelae.service.options import ServerOptions
 from tests.service.listening import listening
 from tests.tables import commit_rows
 
-PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 URL = "http://localhost:8000"
 

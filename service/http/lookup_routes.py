@@ -6,7 +6,7 @@
 
 What a key, a row or a prefix is, `stelae/read/snapshot_reader.py` knows; here are bytes in, bytes out and counts. FastAPI would take
 80 of the 115 microseconds that a point lookup through it takes, so it has the other routes only, and the documentation
-of these (`service/openapi.py`).
+of these (`service/http/openapi.py`).
 
 All requests share one thread. So whatever is long is cut: after every few hundred keys, others get a turn. A request
 reads `table.serving` once: all of its answer is from one snapshot, whatever is swapped in meanwhile.
@@ -29,7 +29,7 @@ import pyarrow as pa
 from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest, StelaeError, TooLarge
 from stelae.read.snapshot_reader import Shape, TableReader, check_batch_size
-from stelae.service.arrow_bodies import (
+from stelae.service.http.arrow_bodies import (
     ARROW_CONTENT,
     Parameters,
     ReadThreads,
@@ -40,7 +40,7 @@ from stelae.service.arrow_bodies import (
     prefix_stream,
     prefixes,
 )
-from stelae.service.asgi import (
+from stelae.service.http.asgi import (
     JSON_CONTENT,
     LENGTHS,
     ClientDisconnectedError,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
+from stelae.service.http.uvicorn_config import uvicorn_config
+from stelae.service.http.uvicorn_protocol import JOINED_BYTES
 from stelae.service.options import DEFAULTS
-from stelae.service.process import uvicorn_config
-from stelae.service.protocol import JOINED_BYTES
 
 
 class Transport:

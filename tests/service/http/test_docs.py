@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from stelae.service.openapi import ADA, LIN, ORDERS
+from stelae.service.http.openapi import ADA, LIN, ORDERS
 from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import Answer, Server, serving
 from tests.tables import commit_rows
 
-PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
 COMMANDS = re.findall(r"^\$ (curl .*)\n(.*)$", PAGE, re.MULTILINE)
 TABLES = re.findall(r"CREATE TABLE [^;]*;", PAGE)
 

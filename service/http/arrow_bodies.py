@@ -23,7 +23,7 @@ import pyarrow as pa
 from stelae.encoding.key_batch import KeyColumns, prefixes_of
 from stelae.errors import InvalidRequest
 from stelae.read.snapshot_reader import Shape, SnapshotReader, TableReader
-from stelae.service.asgi import Header, Scope, header_of
+from stelae.service.http.asgi import Header, Scope, header_of
 from stelae.wire.arrow_stream import END, PREFIX, ROW, read_keys, rows_schema
 from stelae.wire.http_api import (
     ARROW,

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
+from stelae.service.http.uvicorn_config import uvicorn_config
+from stelae.service.http.uvicorn_protocol import MAX_AT_ONCE, AnswerNowProtocol, OneWriteProtocol, answering
 from stelae.service.options import DEFAULTS
-from stelae.service.process import uvicorn_config
-from stelae.service.protocol import MAX_AT_ONCE, AnswerNowProtocol, OneWriteProtocol, answering
-from tests.service.test_protocol import Transport
+from tests.service.http.test_uvicorn_protocol import Transport
 
 
 def response(query: bytes, more: bytes = b"") -> bytes:

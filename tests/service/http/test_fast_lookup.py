@@ -25,9 +25,9 @@ import uvicorn
 from stelae.rocksdb.sst import OnlineRows
 from stelae.service.app import TabletServer, create_app
 from stelae.service.forwarding import RowsElsewhere
+from stelae.service.http.uvicorn_config import uvicorn_config
+from stelae.service.http.uvicorn_protocol import answering
 from stelae.service.options import ServerOptions
-from stelae.service.process import uvicorn_config
-from stelae.service.protocol import answering
 from stelae.service.tables.counts import LOOKUP
 from stelae.service.tables.served_table import ForwardToOwner, OpenSnapshot, Serving
 from stelae.snapshot.warehouse import Warehouse
