@@ -50,7 +50,7 @@ from stelae.service.tables.data_folder import TabletFolder
 from stelae.service.tables.index_builder import HashIndexes
 from stelae.service.tables.served_table import ServedTable, State, unknown_table
 from stelae.service.watcher import Watcher
-from stelae.service.workers import Workers
+from stelae.service.workers.leader import Workers
 from stelae.service.writes.table_writer import Identity, TableWriter
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path

@@ -29,11 +29,11 @@ import uvicorn
 from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
 from stelae.service.app import TabletServer, create_app
-from stelae.service.connections import Acceptor, OwnPlace
 from stelae.service.http.uvicorn_config import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from stelae.service.http.uvicorn_protocol import answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.served_table import State
+from stelae.service.workers.connections import Acceptor, OwnPlace
 from stelae.snapshot.warehouse import Warehouse
 
 log = logging.getLogger("stelae.server")

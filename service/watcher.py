@@ -37,7 +37,7 @@ from stelae.service.tables.counts import ServerCounts
 from stelae.service.tables.data_folder import TabletFolder
 from stelae.service.tables.pinned_snapshots import Pins
 from stelae.service.tables.served_table import Keeping, ServedTable, Serving
-from stelae.service.workers import Workers
+from stelae.service.workers.leader import Workers
 from stelae.service.writes.table_writer import Attachment
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse

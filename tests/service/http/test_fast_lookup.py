@@ -24,12 +24,12 @@ import uvicorn
 
 from stelae.rocksdb.sst import OnlineRows
 from stelae.service.app import TabletServer, create_app
-from stelae.service.forwarding import RowsElsewhere
 from stelae.service.http.uvicorn_config import uvicorn_config
 from stelae.service.http.uvicorn_protocol import answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import LOOKUP
 from stelae.service.tables.served_table import ForwardToOwner, OpenSnapshot, Serving
+from stelae.service.workers.forwarding import RowsElsewhere
 from stelae.snapshot.warehouse import Warehouse
 from tests.tables import commit_rows
 

@@ -1,6 +1,6 @@
 """The followers of a server: started, told what to serve, asked what they counted, ended. In the leader.
 
-    start ──► python -m stelae.service.follower ──► Begin ──► TableState of every table ──► acknowledged: takes part
+    start ──► python -m stelae.service.workers.follower ──► Begin ──► TableState of every table ──► acknowledged: takes part
     ended, whatever the reason ──► logged, and started again, after a pause that doubles
 
     swap      prepare: every follower opens the next snapshot, and forwards all misses of the table until further notice
@@ -28,9 +28,14 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from stelae.read.snapshot_reader import SnapshotReader
-from stelae.service.channel import Channel
-from stelae.service.connections import PassedOn
-from stelae.service.followed import (
+from stelae.service.http.asgi import App
+from stelae.service.options import ServerOptions
+from stelae.service.tables.counts import TableCounts, WorkerCounts
+from stelae.service.tables.served_table import ServedTable
+from stelae.service.workers.channel import Channel
+from stelae.service.workers.connections import PassedOn
+from stelae.service.workers.forwarding import Forwarded, answer_forwarded
+from stelae.service.workers.shared_state import (
     Ask,
     Begin,
     Drain,
@@ -42,11 +47,6 @@ from stelae.service.followed import (
     indexes_of,
     name_of,
 )
-from stelae.service.forwarding import Forwarded, answer_forwarded
-from stelae.service.http.asgi import App
-from stelae.service.options import ServerOptions
-from stelae.service.tables.counts import TableCounts, WorkerCounts
-from stelae.service.tables.served_table import ServedTable
 
 log = logging.getLogger("stelae.server")
 
@@ -341,7 +341,7 @@ class Follower:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "stelae.service.follower",
+                "stelae.service.workers.follower",
                 *map(str, theirs),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # standard output is for the line that says that all is ready

@@ -93,7 +93,7 @@ def followers(server: Process) -> list[int]:
     for folder in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == server.process.pid and b"stelae.service.follower" in (folder / "cmdline").read_bytes():
+            if parent == server.process.pid and b"stelae.service.workers.follower" in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return found
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stelae.errors import StelaeError, Unavailable
-from stelae.service.channel import Channel
 from stelae.service.http.asgi import (
     App,
     ClientDisconnectedError,
@@ -33,6 +32,7 @@ from stelae.service.http.asgi import (
     send_problem,
 )
 from stelae.service.tables.served_table import ForwardToOwner
+from stelae.service.workers.channel import Channel
 
 MAX_WAITING = 1000
 """Requests of one follower that wait for the leader."""

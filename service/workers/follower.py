@@ -1,10 +1,10 @@
 """A follower: a process that answers lookups beside the one that owns the tables, from the same files.
 
-    python -m stelae.service.follower CONTROL FORWARD CONNECTIONS     started by service/workers.py; inherited sockets
+    python -m stelae.service.workers.follower CONTROL FORWARD CONNECTIONS     started by service/workers/leader.py; inherited sockets
 
-    CONTROL       what to serve (service/followed.py) ──►    ◄── that it does, and what it counted
-    FORWARD       requests that the leader has to answer (service/forwarding.py)
-    CONNECTIONS   accepted connections (service/connections.py)
+    CONTROL       what to serve (service/workers/shared_state.py) ──►    ◄── that it does, and what it counted
+    FORWARD       requests that the leader has to answer (service/workers/forwarding.py)
+    CONNECTIONS   accepted connections (service/workers/connections.py)
 
 It sees no storage, writes nothing, and has nothing to clean up: when one of its sockets is closed, the leader is gone,
 and it ends at once. Signals are the leader's: Ctrl-C goes to all processes of a terminal, SIGTERM of a service manager
@@ -34,10 +34,6 @@ import uvicorn
 from stelae.errors import StelaeError
 from stelae.names import DEFAULT_DATABASE, TableName
 from stelae.rocksdb.sst import BlockCache
-from stelae.service.channel import LENGTH, Channel
-from stelae.service.connections import OwnPlace, Received
-from stelae.service.followed import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
-from stelae.service.forwarding import Forwarder, Replayed
 from stelae.service.http.arrow_bodies import ReadThreads
 from stelae.service.http.asgi import Receive, Scope, Send, send_body
 from stelae.service.http.fast_lookup import PointLookups
@@ -47,6 +43,10 @@ from stelae.service.http.uvicorn_protocol import AnswerNow, answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts, WorkerCounts
 from stelae.service.tables.served_table import ForwardToOwner, ServedTable
+from stelae.service.workers.channel import LENGTH, Channel
+from stelae.service.workers.connections import OwnPlace, Received
+from stelae.service.workers.forwarding import Forwarder, Replayed
+from stelae.service.workers.shared_state import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
 from stelae.wire.http_api import lookup_path, prefix_lookup_path
 
 log = logging.getLogger("stelae.server")

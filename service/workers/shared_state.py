@@ -20,10 +20,10 @@ from stelae.read.hash_index import HashIndex
 from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader, TableReader
 from stelae.rocksdb.sst import BlockCache, OnlineRows, Tablet
 from stelae.schema.table_schema import TableSchema
-from stelae.service.forwarding import RowsElsewhere
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import WorkerCounts
 from stelae.service.tables.served_table import OpenSnapshot, ServedTable, Serving
+from stelae.service.workers.forwarding import RowsElsewhere
 from stelae.snapshot.manifest import Snapshot
 
 SnapshotName = tuple[int, int, str]
