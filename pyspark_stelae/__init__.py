@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from stelae.spark.source import StelaeDataSource as DefaultSource
+from stelae.spark.data_source import StelaeDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

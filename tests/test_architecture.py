@@ -129,7 +129,7 @@ def test_rules_name_files_that_exist() -> None:
     [
         ("stelae", "pyarrow numpy sqlglot aiohttp pyspark fastapi obstore rocksdict typer rich"),
         ("stelae.spark", "numpy pyarrow urllib3 pyspark pandas rocksdict"),
-        ("stelae.spark.worker", "pyspark pandas rocksdict urllib3"),
+        ("stelae.spark.lookup_task", "pyspark pandas rocksdict urllib3"),
         ("stelae.client.client", "pyspark fastapi obstore rocksdict sqlglot typer rich pyarrow numpy pandas aiohttp"),
         ("stelae.cli", "pyspark fastapi pyarrow numpy obstore rocksdict sqlglot aiohttp rich"),
         ("stelae.builder", "pyspark fastapi rocksdict typer"),

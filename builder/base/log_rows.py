@@ -39,7 +39,7 @@ from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.spark.scan import BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.bucket_scan import BATCH_ROWS, RowDecoder, open_bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa

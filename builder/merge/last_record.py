@@ -22,7 +22,7 @@ from stelae.builder.plan.build_plan import SLOT, BuildPlan
 from stelae.builder.write.bucket_writer import KeyComparison, only_sequence
 from stelae.schema.merge_rules import merge_rules, stored_columns
 from stelae.schema.table_schema import TableSchema
-from stelae.spark.columns import as_arrow_has_it
+from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
     import pyarrow as pa

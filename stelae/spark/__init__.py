@@ -21,10 +21,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stelae.spark.column import lookup as lookup
-    from stelae.spark.column import register as register
+    from stelae.spark.data_source import register_source as register_source
     from stelae.spark.join import lookup_join as lookup_join
-    from stelae.spark.source import register_source as register_source
+    from stelae.spark.lookup_function import lookup as lookup
+    from stelae.spark.lookup_function import register as register
     from stelae.spark.stats import LookupStats as LookupStats
 
 _HOMES = {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
-from stelae.spark.columns import key_argument
-from stelae.spark.plan import (
+from stelae.spark.column_types import key_argument
+from stelae.spark.lookup_plan import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_CACHE_BYTES,
     DEFAULT_DEADLINE_S,

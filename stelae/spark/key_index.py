@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
 from stelae.encoding.arrow import variable_values
-from stelae.spark.growing import GrowingColumn
+from stelae.spark.append_column import GrowingColumn
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Entries: TypeAlias = npt.NDArray[np.int32]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stelae.errors import InvalidRequest
-from stelae.spark.plan import described, plan_lookup, single, spark_function
-from stelae.spark.worker import Servers
+from stelae.spark.lookup_plan import described, plan_lookup, single, spark_function
+from stelae.spark.lookup_task import Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -17,8 +17,8 @@ import pytest
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.spark import LookupStats, lookup, lookup_join, register
-from tests.spark.conftest import Served
-from tests.spark.tables import wait_until_served
+from tests.stelae.spark.conftest import Served
+from tests.stelae.spark.tables import wait_until_served
 from tests.tables import commit_rows
 
 if TYPE_CHECKING:

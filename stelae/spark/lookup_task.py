@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.spark.cache import NO_KEY, Generation, Keys, keep, take_kept
+from stelae.spark.answer_cache import NO_KEY, Generation, Keys, keep, take_kept
 from stelae.spark.errors import raise_marked
 from stelae.spark.stats import Counts
 from stelae.wire import http_api as wire

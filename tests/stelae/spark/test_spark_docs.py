@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.spark import lookup_join
-from stelae.spark.source import OPTIONS
+from stelae.spark.data_source import OPTIONS
 from stelae.spark.stats import Counts
-from tests.spark.conftest import Served
-from tests.spark.tables import wait_until_served
+from tests.stelae.spark.conftest import Served
+from tests.stelae.spark.tables import wait_until_served
 from tests.tables import commit_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "spark.md").read_text()
 STATEMENTS = [sql for block in re.findall(r"^```sql\n(.*?)^```$", PAGE, re.M | re.S) for sql in block.split(";")]
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

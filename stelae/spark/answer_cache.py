@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from stelae.encoding.arrow import MAX_LONG_DIGITS, conform, fixed_values
 from stelae.encoding.keys import KeyCodec
 from stelae.schema import types as t
-from stelae.spark.growing import GrowingBits, GrowingColumn
+from stelae.spark.append_column import GrowingBits, GrowingColumn
 from stelae.spark.key_index import BytesIndex, Entries, Positions, WordIndex
 
 if TYPE_CHECKING:

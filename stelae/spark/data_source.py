@@ -27,9 +27,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, 
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
 from stelae.schema import types as t
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.spark.columns import as_arrow_has_it
+from stelae.spark.bucket_scan import BATCH_ROWS, HIDDEN, RowDecoder, open_bucket
+from stelae.spark.column_types import as_arrow_has_it
 from stelae.spark.errors import raise_marked, show_ours
-from stelae.spark.scan import BATCH_ROWS, HIDDEN, RowDecoder, open_bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa

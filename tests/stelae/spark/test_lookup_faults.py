@@ -25,8 +25,8 @@ from stelae import Client
 from stelae.errors import InvalidRequest, Unavailable
 from stelae.snapshot.warehouse import Warehouse
 from stelae.spark import LookupStats, lookup_join
-from tests.spark.conftest import Served
-from tests.spark.tables import wait_until_served
+from tests.stelae.spark.conftest import Served
+from tests.stelae.spark.tables import wait_until_served
 from tests.tables import commit_rows
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from stelae.errors import InvalidRequest, NotFound, Unavailable
 from stelae.names import TableName
-from stelae.spark.columns import key_columns, selected_columns, struct_ddl
+from stelae.spark.column_types import key_columns, selected_columns, struct_ddl
 from stelae.spark.errors import show_ours
+from stelae.spark.lookup_task import Lookup, Servers, check_batching
 from stelae.spark.stats import LookupStats
-from stelae.spark.worker import Lookup, Servers, check_batching
 
 if TYPE_CHECKING:
     from stelae.client.client import TableInfo

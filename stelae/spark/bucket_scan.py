@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.warehouse import Table
-from stelae.spark.columns import as_arrow_has_it
+from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
     import numpy as np

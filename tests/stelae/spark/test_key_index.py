@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stelae.spark.growing import GrowingBits, GrowingColumn
+from stelae.spark.append_column import GrowingBits, GrowingColumn
 from stelae.spark.key_index import BytesIndex, WordIndex, hash_batch, mixed
 
 
