@@ -549,7 +549,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: str, users: Table, jso
 
 
 def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
     top, *parts = page.split("\n## ")
     sections = {name: part for part in parts for name in part.splitlines()[0].split(", ")}
     commands = typer.main.get_command(cli.make_app()).commands  # type: ignore[attr-defined]
