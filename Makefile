@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-SPARK_TESTS := tests/builder tests/spark
+SPARK_TESTS := tests/builder tests/stelae/spark
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-full format docs clean

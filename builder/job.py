@@ -2,14 +2,14 @@
 
     plan → base → merge → sort → write → validate → commit
 
-`run_build` is that line. What it stands on, parent and owner of the table, is in `builder/base/parent.py`; rows that were
-written online come into the base by `builder/base/log_rows.py`; tables that give their keys ids have them counted and
-claimed before the write (`builder/write/id_assignment.py`).
+`run_build` is that line. What it stands on, parent and owner of the table, is in `builder/base/parent.py`; rows that
+were written online come into the base by `builder/base/log_rows.py`; tables that give their keys ids have them counted
+and claimed before the write (`builder/write/id_assignment.py`).
 
-Files are verified where they are written (`builder/write/bucket_writer.py`) and once more by the commit. The driver sees counts and
-names of files, never rows. Nothing that readers can see changes before the last step, and the last step is one
-put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some files that nobody names,
-which `stelae clean` removes.
+Files are verified where they are written (`builder/write/bucket_writer.py`) and once more by the commit. The driver
+sees counts and names of files, never rows. Nothing that readers can see changes before the last step, and the last step
+is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some files that nobody
+names, which `stelae clean` removes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     a second signal   →  the same, at once
 
 uvicorn with uvloop and httptools: of the pure and compiled parts that it can be put together from, the fastest, and
-each answer in one write (`service/http/uvicorn_protocol.py`). No access log (a line a request costs more than the request), no Date
-and Server headers (proxies add them).
+each answer in one write (`service/http/uvicorn_protocol.py`). No access log (a line a request costs more than the
+request), no Date and Server headers (proxies add them).
 """
 
 from __future__ import annotations

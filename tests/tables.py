@@ -4,8 +4,8 @@
     commit_rows(table, [{"user_id": 42, "name": "Ada"}])              # a new snapshot of these rows alone
     commit_rows(table, [...], onto=snapshot, hidden=[...])            # a sorted run more on top of a snapshot's files
 
-Rows are dicts of Python values, as `from_python` of `stelae/encoding/values.py` takes them; a column left out is null. Or an
-Arrow table, for many. Of equal keys the last row counts.
+Rows are dicts of Python values, as `from_python` of `stelae/encoding/values.py` takes them; a column left out is null.
+Or an Arrow table, for many. Of equal keys the last row counts.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class LoggedRows:
 
     schema: TableSchema
     frame: DataFrame
-    """Columns as `stored_rows` of builder/base/snapshot_rows.py gives them with state, and `__stelae_replaces_hidden`."""
+    """Columns as `snapshot_rows.stored_rows` gives them with state, and `__stelae_replaces_hidden`."""
     counts: Mapping[Values, int]
     """Rows by partition."""
     replaced: int

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType as SparkType
 
 RESERVED = "__stelae_"
-"""Columns of records and of the steps of a build start so; a table has none of that name (`stelae/schema/checks.py`)."""
+"""Columns of records and of the steps of a build; tables have none that starts so (`stelae/schema/checks.py`)."""
 HIDDEN = "__stelae_hidden"
 ACTION = "__stelae_action"
 INSERT, RETRACT, REMOVE = 0, 1, 2

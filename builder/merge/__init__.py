@@ -1,5 +1,5 @@
-"""Records of a key become its row, by the rules of stelae/schema/merge_rules.py. Spark expressions, evaluated in the JVM; what
-Spark has no exact function for is a list of inputs, which the Arrow stage folds.
+"""Records of a key become its row, by the rules of stelae/schema/merge_rules.py. Spark expressions, evaluated in the
+JVM; what Spark has no exact function for is a list of inputs, which the Arrow stage folds.
 
     last_record.py   engines that choose a record: sorted by key and merge order, the record of choice last
     aggregate.py     engines that compute rows: one expression a column

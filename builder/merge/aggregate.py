@@ -5,8 +5,9 @@
       → one aggregate expression a column, the stored row among the records as what came first
       → one row a key: key columns, stored columns, hidden, records, forgotten
 
-docs/merging.md says what comes out; `stelae/schema/merge_rules.py` has the rules. Everything here is Spark expressions, evaluated
-in the JVM; what Spark has no exact function for leaves as a list of inputs, which `builder/merge/functions.py` folds.
+docs/merging.md says what comes out; `stelae/schema/merge_rules.py` has the rules. Everything here is Spark expressions,
+evaluated in the JVM; what Spark has no exact function for leaves as a list of inputs, which
+`builder/merge/functions.py` folds.
 
 Two orders rule a table. *Arrival* is the order in which records came in: builds, files, rows. *Position* is the merge
 order: (sequence, arrival). A record is *late* if one that arrived before it has a greater sequence. All results are

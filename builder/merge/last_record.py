@@ -5,7 +5,8 @@ versioned.
       → the last record of each key, with the id of whichever of them has one: that of the stored row
 
 The writer does the same on its way to the file. Here it is a step of its own, because how many rows need an id has to
-be known before the first of them is written. What comes out is what builder/merge/aggregate.py gives for the other engines.
+be known before the first of them is written. What comes out is what builder/merge/aggregate.py gives for the other
+engines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Requests to answers. Hot routes are plain ASGI, or answered in the protocol where their bytes arrive; the others are FastAPI's.
+"""Requests to answers. Hot routes are plain ASGI, or answered in the protocol where their bytes arrive; the others are
+FastAPI's.
 
 uvicorn_protocol.py, uvicorn_config.py   the connection; point lookups are answered in it by fast_lookup.py
 asgi.py                                  bodies, errors and headers of plain ASGI routes

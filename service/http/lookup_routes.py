@@ -4,9 +4,9 @@
     POST  /v1/tables/{table}/lookup                   Lookup          chunk by chunk
     POST  /v1/tables/{table}/prefix-lookup            PrefixLookup    step by step
 
-What a key, a row or a prefix is, `stelae/read/snapshot_reader.py` knows; here are bytes in, bytes out and counts. FastAPI would take
-80 of the 115 microseconds that a point lookup through it takes, so it has the other routes only, and the documentation
-of these (`service/http/openapi.py`).
+What a key, a row or a prefix is, `stelae/read/snapshot_reader.py` knows; here are bytes in, bytes out and counts.
+FastAPI would take 80 of the 115 microseconds that a point lookup through it takes, so it has the other routes only, and
+the documentation of these (`service/http/openapi.py`).
 
 All requests share one thread. So whatever is long is cut: after every few hundred keys, others get a turn. A request
 reads `table.serving` once: all of its answer is from one snapshot, whatever is swapped in meanwhile.

@@ -1,7 +1,7 @@
 """The OpenAPI page: what FastAPI knows of its own routes, and the hot ones, which it does not know.
 
-The examples are requests to some tables, with their answers (tests/service/http/test_openapi.py builds the tables, sends
-every example and compares; only one of them brings a new key):
+The examples are requests to some tables, with their answers (tests/service/http/test_openapi.py builds the tables,
+sends every example and compares; only one of them brings a new key):
 
     shop.users    PRIMARY KEY (user_id)         shop.orders    PRIMARY KEY (user_id, order_id)
     shop.uids     PRIMARY KEY (name), ids       shop.visits    PRIMARY KEY (day, user_id), by day, ids

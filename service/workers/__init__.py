@@ -1,4 +1,5 @@
-"""Processes of one port. The leader owns the tables and passes connections on; followers answer lookups from the same files.
+"""Processes of one port. The leader owns the tables and passes connections on; followers answer lookups from the same
+files.
 
 leader.py         starts followers, tells them what to serve, ends them
 follower.py       the process beside the leader

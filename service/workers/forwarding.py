@@ -6,8 +6,8 @@ No HTTP is written or parsed in between: an ASGI scope in a few fields is enough
 and time; beyond that, and when the leader is gone, a request gets 503.
 
 `RowsElsewhere` decides what is forwarded. A table that takes online writes has rows which only the leader has. A
-visible row of the snapshot wins over any of them (`stelae/read/snapshot_reader.py`), so a follower answers what it finds there; where
-the reader would ask the online rows, there is nobody to ask but the leader.
+visible row of the snapshot wins over any of them (`stelae/read/snapshot_reader.py`), so a follower answers what it
+finds there; where the reader would ask the online rows, there is nobody to ask but the leader.
 """
 
 from __future__ import annotations

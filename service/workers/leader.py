@@ -1,6 +1,6 @@
 """The followers of a server: started, told what to serve, asked what they counted, ended. In the leader.
 
-    start ──► python -m stelae.service.workers.follower ──► Begin ──► TableState of every table ──► acknowledged: takes part
+    start ──► python -m stelae.service.workers.follower ──► Begin ──► TableState of every table ──► takes part
     ended, whatever the reason ──► logged, and started again, after a pause that doubles
 
     swap      prepare: every follower opens the next snapshot, and forwards all misses of the table until further notice

@@ -1,11 +1,16 @@
-"""Lookups and inserts over HTTP, from Python.
+"""Lookups and inserts over HTTP, from Python. No Spark, no RocksDB, no storage.
 
-operations.py         what a call asks and what becomes of the answers: generators without I/O, for both clients
-json_codec.py         keys and rows by a table's schema, in JSON; arrow_codec.py: in Arrow; dataframes.py: other libraries
-retry.py              what is asked again, and when
-client.py             carries operations out over connection_pool.py, which speaks http1.py
-async_client.py       the same with asyncio
-stats.py              what a client counted
+A client says what it wants as an operation; two clients carry operations out.
+
+    operations.py        what a call asks and what becomes of the answers: generators without I/O
+    json_codec.py        keys and rows by a table's schema, in JSON; arrow_codec.py: in Arrow
+    dataframes.py        tables of pandas and Polars
+    retry.py             what is asked again, and when
+    client.py            over connection_pool.py, which speaks http1.py
+    async_client.py      with asyncio
+    stats.py             what a client counted
+
+The names below load on first use.
 """
 
 from __future__ import annotations
@@ -16,13 +21,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stelae.client.async_client import AsyncClient as AsyncClient
     from stelae.client.client import Client as Client
+    from stelae.client.client import ClientStats as ClientStats
+    from stelae.client.client import InsertedRows as InsertedRows
+    from stelae.client.client import Key as Key
+    from stelae.client.client import Page as Page
+    from stelae.client.client import PrefixRows as PrefixRows
+    from stelae.client.client import Row as Row
+    from stelae.client.client import Rows as Rows
+    from stelae.client.client import SnapshotGone as SnapshotGone
+    from stelae.client.client import TableInfo as TableInfo
 
-_HOMES = {"AsyncClient": "async_client", "Client": "client"}
-
-__all__ = ["AsyncClient", "Client"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientStats",
+    "InsertedRows",
+    "Key",
+    "Page",
+    "PrefixRows",
+    "Row",
+    "Rows",
+    "SnapshotGone",
+    "TableInfo",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"stelae.client.{_HOMES[name]}"), name)
+    if name in __all__:
+        module = "async_client" if name == "AsyncClient" else "client"
+        return getattr(import_module(f"stelae.client.{module}"), name)
     raise AttributeError(f"module 'stelae.client' has no attribute {name!r}")

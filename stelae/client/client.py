@@ -4,8 +4,8 @@
        │              └─ retries.py: when it asks again
        └────► transport.py: connections ──► http1.py: bytes
 
-What a call means is in `stelae/client/operations.py`, once for this client and for `stelae/client/async_client.py`. Here it is carried
-out, with blocking sockets: the fastest way from Python (docs/decisions/0022-client-transport.md).
+What a call means is in `stelae/client/operations.py`, once for this client and for `stelae/client/async_client.py`.
+Here it is carried out, with blocking sockets: the fastest way from Python (docs/decisions/0022-client-transport.md).
 
 docs/client.md tells how to use the client, docs/http.md what goes over the wire.
 """

@@ -1,8 +1,8 @@
 """What a client knows of a table, for JSON: how its keys are sent, and what its rows are in Python.
 
-Values are typed by the schema (`stelae/encoding/values.py`), so a DECIMAL is a `Decimal` and a DATE a `date`. Text and integers
-are JSON as they are: keys of such columns are checked all at once, and rows of such columns are not touched. The same
-for Arrow is in `stelae/client/arrow_codec.py`.
+Values are typed by the schema (`stelae/encoding/values.py`), so a DECIMAL is a `Decimal` and a DATE a `date`. Text and
+integers are JSON as they are: keys of such columns are checked all at once, and rows of such columns are not touched.
+The same for Arrow is in `stelae/client/arrow_codec.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values to bytes and back. docs/format.md is the contract, golden bytes in the tests hold it.
 
-Each codec has one scalar path, for a single key, and one vectorised path, for batches; tests hold them equal. Nothing here
-opens a file or knows a snapshot.
+Each codec has one scalar path, for a single key, and one vectorised path, for batches; tests hold them equal. Nothing
+here opens a file or knows a snapshot.
 
     arrow.py         the column types in Arrow, and the buffers below its arrays
     values.py        a value as JSON, text, Python; temporal.py: dates, times and timestamps

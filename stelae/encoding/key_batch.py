@@ -3,7 +3,8 @@
     KeyColumns     keys of one request     columns ──► key bytes, hashes of the bucket key, partitions
     prefixes_of    prefixes of one request columns ──► physical values, one mapping a row
 
-`stelae/read/snapshot_reader.py` finds their rows. A KeyColumns is a sequence of keys, too, for what takes keys one by one.
+`stelae/read/snapshot_reader.py` finds their rows. A KeyColumns is a sequence of keys, too, for what takes keys one by
+one.
 """
 
 from __future__ import annotations

@@ -64,11 +64,11 @@ class Heads:
 class RowCodec:
     """Encodes rows of one schema, and decodes rows that have its id.
 
-    Columns are the schema's value columns, in their order, and after them its state columns (`stelae/schema/merge_rules.py`): only
-    those who name them get to see them, and where rows are encoded they may be left out, and are null then. A value
-    that its column cannot hold, or a null in a NOT NULL column (a tombstone may have them), raises InvalidRequest
-    naming the column; bytes that are no row of this schema raise CorruptData. Methods for one row and for many agree
-    byte for byte.
+    Columns are the schema's value columns, in their order, and after them its state columns
+    (`stelae/schema/merge_rules.py`): only those who name them get to see them, and where rows are encoded they may be
+    left out, and are null then. A value that its column cannot hold, or a null in a NOT NULL column (a tombstone may
+    have them), raises InvalidRequest naming the column; bytes that are no row of this schema raise CorruptData. Methods
+    for one row and for many agree byte for byte.
     """
 
     decode: Callable[[bytes], tuple[Any, ...] | None]

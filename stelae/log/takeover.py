@@ -7,9 +7,10 @@
 `stelae/log/epochs.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that mint
 take tables over in the same way.
 
-Whether an owner lives is told by a lock beside its epoch (`stelae/storage/file_lock.py`): held before the epoch is put, let go of
-by the kernel. It is for politeness, and for finding out soon that a server was killed. Nothing rests on it: taking a
-table from an owner that lives after all loses nothing and mints nothing twice, but takes its writes away from it.
+Whether an owner lives is told by a lock beside its epoch (`stelae/storage/file_lock.py`): held before the epoch is put,
+let go of by the kernel. It is for politeness, and for finding out soon that a server was killed. Nothing rests on it:
+taking a table from an owner that lives after all loses nothing and mints nothing twice, but takes its writes away from
+it.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ record over all epochs. An owner writes segments of its own epoch only and never
     segment-000000000003-00000000000000000000.log     epoch 3, records 0 to 41, and maybe more that count no more
     segment-000000000005-00000000000000000042.log     epoch 5: "epoch 3 ends at 42"; then record 42, ...
 
-So a takeover is: put the epoch (`stelae/log/epochs.py`), then `recover`, then open a LogWriter, whose first segment says
-to all readers where the former owner's records end. The former owner's last flush may be on no disk, although one can
-read it, and all that came before it is durable. So the new owner ends the former epoch before that flush, and writes
-its records again, in the same put that makes its first segment: they keep their offsets, and from here on nothing
-depends on what a former owner, its page cache or its disk does with its file.
+So a takeover is: put the epoch (`stelae/log/epochs.py`), then `recover`, then open a LogWriter, whose first segment
+says to all readers where the former owner's records end. The former owner's last flush may be on no disk, although one
+can read it, and all that came before it is durable. So the new owner ends the former epoch before that flush, and
+writes its records again, in the same put that makes its first segment: they keep their offsets, and from here on
+nothing depends on what a former owner, its page cache or its disk does with its file.
 
 After an error of a write or of fsync nobody knows what is on the disk, and a second fsync may well say that all is fine
 (https://wiki.postgresql.org/wiki/Fsync_Errors). So nothing is tried again: the writer refuses all further records, and

@@ -1,6 +1,8 @@
 """Work done by another process, of low priority: what would hold up the threads of one that answers requests.
 
-    run_apart(function, arguments...)        `python -m stelae.read.background_process` does it, and its result or error comes back
+    run_apart(function, arguments...)
+
+`python -m stelae.read.background_process` does it, and its result or error comes back.
 
 The function is one that a module has, and what goes to and fro can be pickled. Both ends are this program.
 """

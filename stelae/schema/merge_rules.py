@@ -1,7 +1,7 @@
 """How the records of a key become one row: the rules of a table, resolved from its options. docs/merging.md.
 
-`merge_rules` says per row kind what happens and per column which function computes it; `builder/merge/aggregate.py` makes Spark
-expressions of that. `stored_columns` adds to the value columns what later merges need and nobody is shown.
+`merge_rules` says per row kind what happens and per column which function computes it; `builder/merge/aggregate.py`
+makes Spark expressions of that. `stored_columns` adds to the value columns what later merges need and nobody is shown.
 """
 
 from __future__ import annotations

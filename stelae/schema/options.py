@@ -867,7 +867,8 @@ def nearest_name(spelling: str) -> str | None:
 _INTRODUCTION = """\
 # Table options
 
-<!-- Printed by `python -m stelae.schema.options > docs/options.md`: change stelae/schema/options.py, then print it again. -->
+<!-- Printed by `python -m stelae.schema.options > docs/options.md`: change stelae/schema/options.py, then print it
+again. -->
 
 Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'value')` in [CREATE TABLE](sql.md). Their
 names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. Values

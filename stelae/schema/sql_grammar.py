@@ -1,8 +1,8 @@
 """CREATE TABLE and ALTER TABLE as users of Paimon and Fluss write them, in Flink SQL and in Spark SQL: a dialect of
 sqlglot.
 
-SQL text in, sqlglot's tree of one statement out; stelae/schema/sql.py makes a schema, or a change of one, of it. What is taken
-(docs/sql.md):
+SQL text in, sqlglot's tree of one statement out; stelae/schema/sql.py makes a schema, or a change of one, of it. What
+is taken (docs/sql.md):
 
     create      CREATE TABLE [IF NOT EXISTS] [database.]table ( item, ... ) clause ... [;]
     item        name type [NOT NULL | NULL | COMMENT 'text' | key]...     or     key ( column, ... )

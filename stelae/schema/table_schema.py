@@ -1,7 +1,8 @@
 """What a table is: columns, keys, options. One immutable version of it; every stored row names the version it was
 written with.
 
-`stelae/schema/sql.py` makes a schema from SQL, `stelae/schema/options.py` types its options, `stelae/snapshot/warehouse.py` stores it.
+`stelae/schema/sql.py` makes a schema from SQL, `stelae/schema/options.py` types its options,
+`stelae/snapshot/warehouse.py` stores it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Names of table options that are known and not applied yet: those of primary-key tables of Paimon and Fluss.
 
-Data alone: stelae/schema/options.py makes declarations of it. One tuple a group: its title, why its options are not applied,
-and its names. A name may be followed by `|other-spelling`, then by `=value`: a value that is accepted, because it asks
-for what happens anyway. An option that starts to work moves to `TableOptions` in stelae/schema/options.py.
+Data alone: stelae/schema/options.py makes declarations of it. One tuple a group: its title, why its options are not
+applied, and its names. A name may be followed by `|other-spelling`, then by `=value`: a value that is accepted, because
+it asks for what happens anyway. An option that starts to work moves to `TableOptions` in stelae/schema/options.py.
 
 Sources: CoreOptions.java and docs/generated of Apache Paimon; ConfigOptions.java and
 website/docs/engine-flink/options.md of Apache Fluss.

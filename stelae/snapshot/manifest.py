@@ -7,10 +7,10 @@
             └── DataFile         a sorted file; a bucket's files are sorted runs, oldest first: of a key in two files
             the last wins
 
-Values in, bytes out; `stelae/snapshot/snapshots.py` stores them. docs/format.md#snapshot-manifest is the contract. The format
-is closed: a reader refuses fields that it does not know, and every change of the format is a new format number. The
-file is sealed (`stelae/storage/checksum.py`), then read strictly, then checked: the functions `check_*` hold the invariants,
-one each, and run before a manifest is written and after it is read.
+Values in, bytes out; `stelae/snapshot/snapshots.py` stores them. docs/format.md#snapshot-manifest is the contract. The
+format is closed: a reader refuses fields that it does not know, and every change of the format is a new format number.
+The file is sealed (`stelae/storage/checksum.py`), then read strictly, then checked: the functions `check_*` hold the
+invariants, one each, and run before a manifest is written and after it is read.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     table = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN city STRING")
 
 There is no catalog beside the storage: a table is there as soon as its `schema/schema-0.json` is, put if absent.
-Schema files are sealed (`stelae/storage/checksum.py`) and never changed; docs/format.md#layout is the contract. A warehouse
-in a folder or an object store, and its tables, can be pickled to other processes.
+Schema files are sealed (`stelae/storage/checksum.py`) and never changed; docs/format.md#layout is the contract. A
+warehouse in a folder or an object store, and its tables, can be pickled to other processes.
 """
 
 from __future__ import annotations

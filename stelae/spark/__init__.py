@@ -7,12 +7,12 @@
 
 docs/spark.md tells how. The names load on first use; nothing here imports PySpark before it is used.
 
-    join.py, column.py    what users call                 driver
-    plan.py, columns.py   table, snapshot, types checked   driver
-    worker.py             batches in, rows out             Python workers
-    cache.py, key_index.py, growing.py                     what a worker remembers
-    source.py             spark.read.format("stelae")
-    errors.py             errors on their way through Spark
+    join.py, lookup_function.py        what users call                         driver
+    lookup_plan.py, column_types.py    table, snapshot and types, checked      driver
+    lookup_task.py                     batches in, rows out                    Python workers
+    answer_cache.py, key_index.py, append_column.py    what a worker remembers
+    data_source.py, bucket_scan.py     spark.read.format("stelae")
+    errors.py, stats.py                errors and counts on their way through Spark
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "LookupStats": "stats",
-    "lookup": "column",
+    "lookup": "lookup_function",
     "lookup_join": "join",
-    "register": "column",
-    "register_source": "source",
+    "register": "lookup_function",
+    "register_source": "data_source",
 }
 
 __all__ = ["LookupStats", "lookup", "lookup_join", "register", "register_source"]

@@ -3,8 +3,8 @@
     FIELDS = {"format": (int,), "owner": (str,), "url": (str, NoneType)}
     fields = open_sealed_fields(data, FIELDS, 1, place)
 
-Sealed as all JSON files are (`stelae/storage/checksum.py`), then read strictly: exactly these fields, each of one of its types.
-Whole numbers are counts from 0 to 2^63 - 1; true is not 1, and neither is 1.0. Invariants are the caller's.
+Sealed as all JSON files are (`stelae/storage/checksum.py`), then read strictly: exactly these fields, each of one of
+its types. Whole numbers are counts from 0 to 2^63 - 1; true is not 1, and neither is 1.0. Invariants are the caller's.
 """
 
 from __future__ import annotations

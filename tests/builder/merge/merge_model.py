@@ -1,8 +1,9 @@
 """A reference model of merging: records folded one by one, in plain Python.
 
-It says the same as docs/merging.md, in code that is easy to read and slow, and shares nothing with `builder/merge/aggregate.py`:
-it reads the options of a table as text, keeps a dict a key, and knows no Spark. Values are Python values: DECIMAL is
-`Decimal`, ROW a tuple, MAP a dict, ARRAY a list, and a bitmap or sketch the frozenset of its numbers.
+It says the same as docs/merging.md, in code that is easy to read and slow, and shares nothing with
+`builder/merge/aggregate.py`: it reads the options of a table as text, keeps a dict a key, and knows no Spark. Values
+are Python values: DECIMAL is `Decimal`, ROW a tuple, MAP a dict, ARRAY a list, and a bitmap or sketch the frozenset of
+its numbers.
 
     model = Model(columns, primary_key, options)
     model.build([("+I", {"k": 1, "v": 5}), ("-U", {"k": 1, "v": 3})])

@@ -1,7 +1,7 @@
 """Goal: what a build merges is what a running server answers, build after build, without a restart.
 
-Method: random tables and streams of tests/builder/merge/test_merge_random.py, a tablet server of this process that polls
-after each build; all keys that ever came are looked up over HTTP. The seed is in the test's name.
+Method: random tables and streams of tests/builder/merge/test_merge_random.py, a tablet server of this process that
+polls after each build; all keys that ever came are looked up over HTTP. The seed is in the test's name.
 """
 
 from __future__ import annotations

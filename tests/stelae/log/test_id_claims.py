@@ -1,8 +1,8 @@
 """Goal: a range of ids has one owner, for ever, whoever claims at the same time and whatever the storage answers.
 
 Method: claims over a local folder and memory; faults around the one put of a claim; others that are faster, planted
-between its listing and its put; many threads; near misses of every invariant. tests/stelae/log/test_protocol_simulation.py
-plays claims together with owners.
+between its listing and its put; many threads; near misses of every invariant.
+tests/stelae/log/test_protocol_simulation.py plays claims together with owners.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ stalls or comes back. This is the protocol of claims and ownership, played befor
 Method: a world in memory, driven by a seed. Servers and builds are generators that pause at each `yield`; they use the
 real `TableClaims` and `TableOwnership` on storage that fails, loses answers and performs puts long after it said
 Unavailable; others run in the middle of any call. Processes are killed, paused for long and started again. Log and
-snapshots are models of a few lines, with the rules that stand in `stelae/log/epochs.py`. Clients remember what they were
-told.
+snapshots are models of a few lines, with the rules that stand in `stelae/log/epochs.py`. Clients remember what they
+were told.
 
     world ── step ──┬── a process goes on to its next yield      server: take over, insert, load a snapshot, release
                     ├── a put that was delayed lands             build: take over and mint, or ask the owner; commit

@@ -1,7 +1,7 @@
 """Goal: ALTER TABLE adds the columns and sets the options that it names, and refuses everything else with its place.
 
-Method: a table of cases in tests/stelae/schema/cases/altered.yaml, statements in, the next version or an error out; then ids of
-columns over many versions.
+Method: a table of cases in tests/stelae/schema/cases/altered.yaml, statements in, the next version or an error out;
+then ids of columns over many versions.
 """
 
 from __future__ import annotations
