@@ -25,7 +25,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from stelae import __version__
 from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.owner_client import AskOwner, wait_until_served
 from stelae.builder.base.parent import Ground, standing_on
@@ -66,6 +65,7 @@ from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_column
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
+from stelae.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

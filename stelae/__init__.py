@@ -28,8 +28,7 @@ from stelae.errors import (
     TooLarge,
     Unavailable,
 )
-
-__version__ = "0.1.0"
+from stelae.version import __version__ as __version__
 
 __all__ = [
     "AlreadyExists",

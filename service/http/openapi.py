@@ -17,7 +17,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-import stelae
+from stelae.version import __version__
 from stelae.wire.http_api import (
     ARROW,
     COLUMNS_PARAMETER,
@@ -208,7 +208,7 @@ _LOOKUP_PARAMETERS: Sequence[Json] = (
 def openapi_page(api: FastAPI) -> Json:
     """The whole page."""
     page = get_openapi(
-        title=api.title, version=stelae.__version__, routes=api.routes, description=ABOUT.strip(),
+        title=api.title, version=__version__, routes=api.routes, description=ABOUT.strip(),
         tags=[{"name": name} for name in ("lookups", "inserts", "tables", "probes")],
     )  # fmt: skip
     page["paths"] = {

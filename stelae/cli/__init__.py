@@ -24,9 +24,9 @@ from typing import Annotated, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from stelae import __version__
 from stelae.cli import insert, log, lookup, screen, tables, upkeep
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
+from stelae.version import __version__
 
 COMMANDS = "stelae.commands"
 """Group of entry points; each is a function that takes the typer app and adds commands to it."""

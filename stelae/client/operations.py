@@ -23,7 +23,6 @@ from urllib.parse import urlencode
 
 import orjson
 
-from stelae import __version__
 from stelae.client.connection_pool import (
     Endpoint,
     Failure,
@@ -43,6 +42,7 @@ from stelae.client.stats import Counters
 from stelae.errors import PROBLEM_TYPE_PREFIX, InvalidRequest, NotFound, StelaeError, Unavailable, from_problem
 from stelae.names import TableName
 from stelae.schema.table_schema import TableSchema
+from stelae.version import __version__
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
