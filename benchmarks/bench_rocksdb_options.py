@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import rocksdict as R  # noqa: N812 - options that are not ours to have, so not through stelae/rocksdb/sst.py
+import rocksdict as R  # noqa: N812 - options that are not ours to have, so not through stelae/rocksdb
 
 from benchmarks.common import quick_mode
 from stelae.encoding.keys import KeyCodec

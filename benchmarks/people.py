@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
-from stelae.rocksdb.sst import SstWriter
+from stelae.rocksdb.sst_writer import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import sst_path

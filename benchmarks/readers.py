@@ -173,7 +173,7 @@ class RocksDB:
 
     def __init__(self, address: str) -> None:
         from stelae.read.open_snapshot import open_snapshot
-        from stelae.rocksdb.sst import BlockCache
+        from stelae.rocksdb.block_cache import BlockCache
         from stelae.snapshot.warehouse import Warehouse
 
         warehouse, name, cache_bytes = address.split()

@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import DEFAULT_DATABASE
-from stelae.rocksdb.sst import BlockCache
+from stelae.rocksdb.block_cache import BlockCache
 from stelae.service.http.arrow_bodies import ReadThreads
 from stelae.service.http.asgi import (
     ClientDisconnectedError,

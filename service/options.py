@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stelae.errors import InvalidRequest
-
-MIB = 1024 * 1024
+from stelae.units import MIB
 
 
 @dataclass(frozen=True, slots=True)

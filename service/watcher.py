@@ -31,7 +31,7 @@ from stelae.errors import CorruptData, StelaeError, Unavailable
 from stelae.names import TableName
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import SnapshotReader
-from stelae.rocksdb.sst import BlockCache
+from stelae.rocksdb.block_cache import BlockCache
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts
 from stelae.service.tables.data_folder import TabletFolder

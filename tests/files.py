@@ -6,7 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stelae.rocksdb.sst import MIB, BlockCache, Tablet
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.tablet import Tablet
+from stelae.units import MIB
 
 
 def read_file(path: Path) -> Iterator[tuple[bytes, bytes]]:

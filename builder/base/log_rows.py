@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from stelae.rocksdb.sst import Tablet
+    from stelae.rocksdb.tablet import Tablet
 
 PLACE = "__stelae_place"
 """INT column: which bucket of the parent a row falls into, through all partitions; null where it has no such partition.

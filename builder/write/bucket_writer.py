@@ -286,7 +286,7 @@ class _SlotWriter:
     """One bucket's file, from its first row to its report."""
 
     def __init__(self, spec: WriteSpec, slot: int) -> None:
-        from stelae.rocksdb.sst import SstWriter
+        from stelae.rocksdb.sst_writer import SstWriter
 
         self.slot = slot
         self._spec = spec
@@ -397,7 +397,9 @@ class _SlotWriter:
 
     def _check_samples(self) -> None:
         """Sampled keys must be answered from the finished file, byte for byte."""
-        from stelae.rocksdb.sst import MIB, BlockCache, Tablet
+        from stelae.rocksdb.block_cache import BlockCache
+        from stelae.rocksdb.tablet import Tablet
+        from stelae.units import MIB
 
         tablet = Tablet.open(self._folder / "check", [self._file], BlockCache(MIB))
         try:

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from stelae.rocksdb.sst import BlockCache
+    from stelae.rocksdb.block_cache import BlockCache
     from stelae.service.tables.served_table import ServedTable
 
 LOOKUP, BATCH_LOOKUP, PREFIX_LOOKUP = "lookup", "batch-lookup", "prefix-lookup"

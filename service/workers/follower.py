@@ -35,7 +35,7 @@ import uvicorn
 
 from stelae.errors import StelaeError
 from stelae.names import DEFAULT_DATABASE, TableName
-from stelae.rocksdb.sst import BlockCache
+from stelae.rocksdb.block_cache import BlockCache
 from stelae.service.http.arrow_bodies import ReadThreads
 from stelae.service.http.asgi import Receive, Scope, Send, send_body
 from stelae.service.http.fast_lookup import PointLookups

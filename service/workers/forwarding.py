@@ -65,7 +65,7 @@ class Answered:
 
 
 class RowsElsewhere:
-    """Stands for the online rows of a table in a process that does not have them (`stelae.rocksdb.sst.OnlineRows`)."""
+    """Stands for the online rows of a table in a process that does not have them (`stelae/rocksdb/online_rows.py`)."""
 
     directory = Path("online rows of the leader")
 

@@ -18,7 +18,9 @@ from weakref import WeakValueDictionary
 
 from stelae.read.hash_index import HashIndex
 from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader, TableReader
-from stelae.rocksdb.sst import BlockCache, OnlineRows, Tablet
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.online_rows import OnlineRows
+from stelae.rocksdb.tablet import Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import WorkerCounts

@@ -50,7 +50,8 @@ from stelae.log.replay import replay
 from stelae.log.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 from stelae.log.writer import Entry, GroupCommit, LogWriter, again, read_log
 from stelae.read.snapshot_reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
-from stelae.rocksdb.sst import BlockCache, OnlineRows
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.online_rows import OnlineRows
 from stelae.service.tables.served_table import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
 from stelae.snapshot.warehouse import Table
 

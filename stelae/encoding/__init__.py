@@ -10,3 +10,6 @@ here opens a file or knows a snapshot.
     rows.py          value columns to row bytes; row_fields.py: one field of a row; byte_cursor.py: many rows at a time
     key_batch.py     many keys as columns: for batches of lookups
 """
+
+KeyBytes = bytes
+"""An encoded key, as in the sorted files (docs/format.md#keys)."""

@@ -21,7 +21,7 @@ from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log.records import Inserted
 from stelae.log.writer import Entry
 from stelae.read.snapshot_reader import SLOT_BYTES, SnapshotReader
-from stelae.rocksdb.sst import OnlineRows
+from stelae.rocksdb.online_rows import OnlineRows
 from stelae.storage.paths import PartitionValue
 
 CHUNK_KEYS = 4096

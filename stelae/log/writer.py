@@ -62,7 +62,7 @@ from stelae.log.records import (
     read_frames,
     removable,
 )
-from stelae.storage.base import LocalStorage
+from stelae.storage.local import LocalStorage
 from stelae.storage.paths import parse_segment_name
 
 SEGMENT_BYTES = 64 << 20

@@ -51,11 +51,14 @@ from stelae.log.writer import read_log, recover
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.prepare_tablets import fetch_file
 from stelae.read.snapshot_reader import JsonRow, SnapshotReader
-from stelae.rocksdb.sst import MIB, BlockCache, OnlineRows, Tablet
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.online_rows import OnlineRows
+from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage
 from stelae.storage.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
+from stelae.units import MIB
 
 BATCH_ROWS = 16_384
 SAMPLES = 16

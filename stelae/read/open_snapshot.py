@@ -19,7 +19,8 @@ from threading import Event
 from stelae.encoding.values import value_codec
 from stelae.read.prepare_tablets import Preparation, prepare_tablets, prepare_tablets_apart
 from stelae.read.snapshot_reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
-from stelae.rocksdb.sst import BlockCache, Tablet
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 

@@ -19,7 +19,7 @@ from threading import Event
 
 from stelae.errors import CorruptData, NotFound, Unavailable
 from stelae.read.background_process import NotPortableError, run_apart
-from stelae.rocksdb.sst import make_tablet
+from stelae.rocksdb.tablet import make_tablet
 from stelae.snapshot.manifest import DataFile
 from stelae.storage.base import Storage
 from stelae.storage.checksum import file_checksum

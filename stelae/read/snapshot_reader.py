@@ -42,7 +42,8 @@ from stelae.encoding.rows import FLAGS_AT, HIDDEN, RowReader
 from stelae.encoding.values import ValueCodec, as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, TooLarge
 from stelae.read.hash_index import HashIndex
-from stelae.rocksdb.sst import OnlineRows, Tablet
+from stelae.rocksdb.online_rows import OnlineRows
+from stelae.rocksdb.tablet import Tablet
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
 from stelae.storage.paths import PartitionValue

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from stelae.encoding import KeyBytes
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.storage.checksum import is_checksum, open_sealed_json, seal_json
 from stelae.storage.paths import PartitionValue, parse_partition_folder, parse_sst_path, partition_text
@@ -28,9 +29,6 @@ FORMAT = 1  # On disk. Never renumber.
 MAX_COUNT = (1 << 63) - 1
 
 SnapshotKind = Literal["merge", "overwrite", "rollback", "fence"]  # On disk. Never rename.
-
-KeyBytes = bytes
-"""Encoded key columns, as in the sorted files (docs/format.md#keys)."""
 
 
 @dataclass(frozen=True, slots=True)

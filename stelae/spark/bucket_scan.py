@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from stelae.encoding.keys import KeyCodec
     from stelae.encoding.rows import RowReader
-    from stelae.rocksdb.sst import Tablet
+    from stelae.rocksdb.tablet import Tablet
     from stelae.storage.base import Storage
 
 HIDDEN = "__stelae_hidden"
@@ -110,7 +110,9 @@ class RowDecoder:
 @contextmanager
 def open_bucket(storage: Storage, files: Sequence[str]) -> Iterator[Tablet]:
     """The tablet of a bucket, in a folder of its own on this machine, as long as the block runs."""
-    from stelae.rocksdb.sst import MIB, BlockCache, Tablet
+    from stelae.rocksdb.block_cache import BlockCache
+    from stelae.rocksdb.tablet import Tablet
+    from stelae.units import MIB
 
     folder = Path(tempfile.mkdtemp(prefix="stelae-read-"))
     try:

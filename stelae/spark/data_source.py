@@ -285,7 +285,7 @@ def _plain(spark_type: str) -> str:
 
 def _check_rocksdict() -> None:
     try:
-        import stelae.rocksdb.sst  # noqa: F401
+        import stelae.rocksdb.tablet  # noqa: F401
     except ImportError as exc:
         raise Unavailable(
             f"a table's files can't be read here: {exc}",

@@ -18,11 +18,11 @@ from stelae.spark.column_types import key_columns, selected_columns, struct_ddl
 from stelae.spark.errors import show_ours
 from stelae.spark.lookup_task import Lookup, Servers, check_batching
 from stelae.spark.stats import LookupStats
+from stelae.units import MIB
 
 if TYPE_CHECKING:
     from stelae.client.client import TableInfo
 
-MIB = 1 << 20
 
 DEFAULT_BATCH_SIZE = 10_000
 DEFAULT_IN_FLIGHT = 3

@@ -3,7 +3,10 @@
 No table semantics here: names of files (paths.py), bytes and their checksums.
 
     paths.py         makes and parses every file name of a warehouse
-    base.py          what every storage promises, and those that there are
+    base.py          what every storage promises
+    open.py          which storage is at a path or a URL: local.py, object_store.py or memory.py
+    view.py          one folder of a storage, as a storage
+    local_files.py   files of this machine, as every storage meets them
     checksum.py      the checksum of files and of small JSON files; sealed_json.py reads such files
     file_lock.py     who on this machine is alive
 """

@@ -42,7 +42,8 @@ from stelae.log.records import Inserted
 from stelae.log.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
 from stelae.log.writer import read_log, recover
 from stelae.read.snapshot_reader import TableReader
-from stelae.rocksdb.sst import SstWriter, Tablet
+from stelae.rocksdb.sst_writer import SstWriter
+from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path

@@ -19,7 +19,7 @@ from typing import Any
 from stelae.cli import main
 from stelae.log.epochs import TableOwnership
 from stelae.log.writer import LocalLogFile
-from stelae.storage.base import LocalStorage
+from stelae.storage.local import LocalStorage
 
 MOST_S = 0.006
 FAILURES = 0.01

@@ -24,7 +24,7 @@ from stelae.schema.types import Int
 from stelae.service.tables.served_table import MAX_BACK_OFF_S, State
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse, encode_schema
-from stelae.storage.base import LocalStorage
+from stelae.storage.local import LocalStorage
 from stelae.storage.paths import snapshot_path
 from tests import s3
 from tests.faults import FaultyStorage

@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 import uvicorn
 
-from stelae.rocksdb.sst import OnlineRows
+from stelae.rocksdb.online_rows import OnlineRows
 from stelae.service.app import TabletServer, create_app
 from stelae.service.http.uvicorn_config import uvicorn_config
 from stelae.service.http.uvicorn_protocol import answering

@@ -15,7 +15,8 @@ import pytest
 from stelae.errors import Unavailable
 from stelae.service.tables.data_folder import SERVING_FOLDER, TabletFolder
 from stelae.snapshot.warehouse import Warehouse
-from stelae.storage.base import LocalStorage, MemoryStorage
+from stelae.storage.local import LocalStorage
+from stelae.storage.memory import MemoryStorage
 
 HOLD = """
 import sys, time

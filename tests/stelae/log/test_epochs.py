@@ -22,8 +22,9 @@ from stelae.log.epochs import (
     decode_epoch,
     encode_epoch,
 )
-from stelae.storage.base import LocalStorage, MemoryStorage
 from stelae.storage.checksum import open_sealed_json, seal_json
+from stelae.storage.local import LocalStorage
+from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path
 from tests.faults import FaultyStorage
 

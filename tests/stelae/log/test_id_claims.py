@@ -30,8 +30,9 @@ from stelae.log.id_claims import (
     decode_claim,
     encode_claim,
 )
-from stelae.storage.base import LocalStorage, MemoryStorage
 from stelae.storage.checksum import open_sealed_json, seal_json
+from stelae.storage.local import LocalStorage
+from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import CLAIM_FOLDER, claim_path
 from tests.faults import FaultyStorage
 

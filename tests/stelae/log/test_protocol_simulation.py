@@ -33,7 +33,8 @@ import pytest
 from stelae.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, Unavailable
 from stelae.log.epochs import Epoch, TableOwnership
 from stelae.log.id_claims import Claim, TableClaims
-from stelae.storage.base import MemoryStorage, StoredFile, exists
+from stelae.storage.base import StoredFile, exists
+from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
 
 TABLE = "shop.uids"

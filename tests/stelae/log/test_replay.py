@@ -28,7 +28,8 @@ from stelae.log.replay import replay
 from stelae.log.writer import Entry, LogState, LogWriter, read_log
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import OverlaidTablet, SnapshotReader, TableReader
-from stelae.rocksdb.sst import BlockCache, OnlineRows
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.online_rows import OnlineRows
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.stelae.encoding.physical import KEY_TYPES, random_values

@@ -25,7 +25,7 @@ from stelae.log.new_rows import NewRows
 from stelae.log.records import Inserted
 from stelae.log.takeover import take_over
 from stelae.maintenance.verify import Progress, VerifyReport, verify_snapshot
-from stelae.rocksdb.sst import SstWriter
+from stelae.rocksdb.sst_writer import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import claim_path, epoch_path

@@ -22,7 +22,7 @@ from stelae.read.build_index import index_bytes, index_partition, index_partitio
 from stelae.read.hash_index import HashIndex, build, needed_bytes
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import INDEXED_KEYS, SnapshotReader
-from stelae.rocksdb.sst import OnlineRows
+from stelae.rocksdb.online_rows import OnlineRows
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 

@@ -21,7 +21,7 @@ from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.storage.base import MemoryStorage
+from stelae.storage.memory import MemoryStorage
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
 

@@ -17,7 +17,11 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
-from stelae.rocksdb.sst import BLOCK_BYTES, BLOOM_BITS_PER_KEY, BlockCache, OnlineRows, SstInfo, SstWriter, Tablet
+from stelae.rocksdb.block_cache import BlockCache
+from stelae.rocksdb.database import BLOCK_BYTES, BLOOM_BITS_PER_KEY
+from stelae.rocksdb.online_rows import OnlineRows
+from stelae.rocksdb.sst_writer import SstInfo, SstWriter
+from stelae.rocksdb.tablet import Tablet
 from stelae.schema.options import FileOptions
 from stelae.storage.checksum import file_checksum
 from tests.files import read_file
@@ -123,7 +127,7 @@ def test_a_tablet_of_another_process(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from stelae.rocksdb.sst import Tablet
+from stelae.rocksdb.tablet import Tablet
 tablet = Tablet.reopen(Path(sys.argv[1]), owns_folder=False)
 print(len(list(tablet.scan())), flush=True)
 sys.stdin.readline()
@@ -277,7 +281,7 @@ def test_a_file_that_is_read_only_is_copied(tmp_path: Path, monkeypatch: pytest.
     rows = some_rows(10)
     file = tmp_path / "a.sst"
     write_file(file, rows)
-    monkeypatch.setattr("stelae.rocksdb.sst.os.access", lambda _, mode: mode != os.W_OK)
+    monkeypatch.setattr("stelae.rocksdb.tablet.os.access", lambda _, mode: mode != os.W_OK)
     tablet = Tablet.open(tmp_path / "db", [file])
     assert file.stat().st_nlink == 1
     assert dict(tablet.scan()) == rows

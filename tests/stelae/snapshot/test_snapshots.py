@@ -24,8 +24,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, encode_snapshot
 from stelae.snapshot.snapshots import TableSnapshots, check_floor
-from stelae.storage.base import LocalStorage, MemoryStorage, Storage, exists, open_storage
+from stelae.storage.base import Storage, exists
 from stelae.storage.checksum import checksum, seal_json
+from stelae.storage.local import LocalStorage
+from stelae.storage.memory import MemoryStorage
+from stelae.storage.open import open_storage
 from stelae.storage.paths import floor_path, snapshot_path, sst_path
 from tests.faults import FaultyStorage
 from tests.s3 import running

@@ -15,7 +15,8 @@ import pytest
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
 from stelae.names import TableName
 from stelae.snapshot.warehouse import Table, Warehouse, decode_schema, encode_schema
-from stelae.storage.base import LocalStorage, MemoryStorage
+from stelae.storage.local import LocalStorage
+from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import schema_path
 from tests.faults import FaultyStorage
 

@@ -21,19 +21,16 @@ from pathlib import Path
 import obstore.store
 import pytest
 
-import stelae.storage.base
+import stelae.storage.local_files
+import stelae.storage.object_store
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.storage.base import (
-    LocalStorage,
-    MemoryStorage,
-    ObjectStorage,
-    Storage,
-    StorageView,
-    StoredFile,
-    exists,
-    open_storage,
-)
+from stelae.storage.base import Storage, StoredFile, exists
 from stelae.storage.checksum import checksum
+from stelae.storage.local import LocalStorage
+from stelae.storage.memory import MemoryStorage
+from stelae.storage.object_store import ObjectStorage
+from stelae.storage.open import open_storage
+from stelae.storage.view import StorageView
 from tests.faults import FaultyStorage
 from tests.s3 import Store, running
 
@@ -365,7 +362,7 @@ def test_a_full_disk_while_downloading_leaves_no_file(
     local: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local.put_if_absent("a", b"x" * 100)
-    monkeypatch.setattr(stelae.storage.base._Sink, "__call__", _raises(errno.ENOSPC))
+    monkeypatch.setattr(stelae.storage.local_files._Sink, "__call__", _raises(errno.ENOSPC))
     with pytest.raises(Unavailable, match="no space left"):
         local.download("a", tmp_path / "target")
     assert not (tmp_path / "target").exists()
@@ -421,7 +418,7 @@ def test_every_new_name_is_synced_before_the_put_returns(local: LocalStorage, mo
 CRASH = """
 import os, sys
 from pathlib import Path
-from stelae.storage.base import LocalStorage
+from stelae.storage.local import LocalStorage
 
 root, action, crash_at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 calls = 0
@@ -473,7 +470,7 @@ def test_a_writer_killed_at_any_system_call(tmp_path: Path, action: str) -> None
 RACE = """
 import sys, time
 from stelae.errors import AlreadyExists
-from stelae.storage.base import open_storage
+from stelae.storage.open import open_storage
 
 storage, me = open_storage(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
@@ -548,7 +545,7 @@ def test_an_s3_storage_works_in_another_process(s3: Store) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "s3"])
 def test_large_files_go_up_in_parts(s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(stelae.storage.base, "SINGLE_PUT_BYTES", 1000)
+    monkeypatch.setattr(stelae.storage.object_store, "SINGLE_PUT_BYTES", 1000)
     storage = s3_storage(s3) if kind == "s3" else ObjectStorage("memory:", store=obstore.store.MemoryStore())
     data = os.urandom(12 << 20)
     source = write(tmp_path / "x", data)
