@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from stelae.builder import read, run_build
 from stelae.builder.base.snapshot_rows import stored_rows
-from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.job import batches_by_rows
 from stelae.builder.local.session import local_session
-from stelae.builder.plan.build_plan import SLOT
+from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
 from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, WriteSpec
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.schema.merge_rules import state_columns
@@ -122,7 +121,7 @@ def write(rows: DataFrame, table: Table) -> list[BucketReport]:
     columns = [f.col(column.name) for column in (*table.schema.key_columns, *table.schema.value_columns)]
     columns += [f.lit(None).cast(column.type.spark()) for column in state_columns(table.schema)]
     numbered = [column.alias(f"_{i}") for i, column in enumerate(columns)]
-    placed = rows.select(bucket.alias(SLOT), *numbered, f.col("hidden").alias(HIDDEN))
+    placed = rows.select(bucket.alias(ORDINAL_COLUMN), *numbered, f.col("hidden").alias(HIDDEN_COLUMN))
     spec = WriteSpec(
         schema=table.schema,
         storage=table.storage,
@@ -135,7 +134,9 @@ def write(rows: DataFrame, table: Table) -> list[BucketReport]:
         files=table.schema.options.files,
     )
     with batches_by_rows(rows.sparkSession, large=False):
-        reports = placed.repartitionById(BUCKETS, SLOT).sortWithinPartitions("_0").mapInArrow(spec, REPORT_DDL)
+        reports = (
+            placed.repartitionById(BUCKETS, ORDINAL_COLUMN).sortWithinPartitions("_0").mapInArrow(spec, REPORT_DDL)
+        )
         return [BucketReport.decode(row[0]) for row in reports.collect()]
 
 
@@ -152,7 +153,7 @@ def check_same(ours: DataFrame, by_hand: DataFrame) -> None:
 def deduplicate_by_hand(base: DataFrame, changes: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    records = base.drop(HIDDEN).withColumn("kind", f.lit("+I")).unionByName(changes)
+    records = base.drop(HIDDEN_COLUMN).withColumn("kind", f.lit("+I")).unionByName(changes)
     newest = f.max_by(f.struct("name", "city", "score", "visits", "changed", "kind"), "changed")
     rows = records.groupBy("id").agg(newest.alias("row"))
     return rows.select("id", "row.*", (f.col("row.kind") == "-D").alias("hidden"))
@@ -161,7 +162,7 @@ def deduplicate_by_hand(base: DataFrame, changes: DataFrame) -> DataFrame:
 def aggregation_by_hand(base: DataFrame, changes: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    base = base.drop(HIDDEN).withColumn("arrival", f.lit(-1).cast("bigint"))
+    base = base.drop(HIDDEN_COLUMN).withColumn("arrival", f.lit(-1).cast("bigint"))
     records = base.unionByName(changes.withColumn("arrival", f.monotonically_increasing_id()))
     return records.groupBy("id").agg(
         f.sum("total").alias("total"),
@@ -175,7 +176,7 @@ def aggregation_by_hand(base: DataFrame, changes: DataFrame) -> DataFrame:
 def ordered_aggregation_by_hand(base: DataFrame, changes: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    records = base.drop(HIDDEN).unionByName(changes)
+    records = base.drop(HIDDEN_COLUMN).unionByName(changes)
     return records.groupBy("id").agg(
         f.sum("total").alias("total"),
         f.max("peak").alias("peak"),
@@ -189,7 +190,7 @@ def ordered_aggregation_by_hand(base: DataFrame, changes: DataFrame) -> DataFram
 def partial_update_by_hand(base: DataFrame, changes: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    records = base.drop(HIDDEN).unionByName(changes)
+    records = base.drop(HIDDEN_COLUMN).unionByName(changes)
     merged = records.groupBy("id").agg(
         f.max_by(f.struct("moved", "name", "city"), "moved").alias("profile"),
         f.max_by(f.struct("seen", "page", "visits"), "seen").alias("visit"),

@@ -29,20 +29,20 @@ from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.owner_client import AskOwner, wait_until_served
 from stelae.builder.base.parent import Ground, standing_on
 from stelae.builder.base.snapshot_rows import count_overlaid, schema_order, stored_rows
-from stelae.builder.input.change_records import ACTION, HIDDEN, IDS, INSERT, ORDER, change_records, order_columns
+from stelae.builder.input.change_records import change_records, order_columns
 from stelae.builder.input.change_records import target_columns as checked_targets
 from stelae.builder.local.progress import watch_job
 from stelae.builder.merge.aggregate import exploded, merged, patched, without_entries
 from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
 from stelae.builder.merge.last_record import winners
-from stelae.builder.plan.build_plan import (
-    MODES,
-    SLOT,
-    BuildPlan,
-    Mode,
-    PartitionPlan,
-    choose_bucket_count,
-    plan_partitions,
+from stelae.builder.plan.build_plan import MODES, BuildPlan, Mode, PartitionPlan, choose_bucket_count, plan_partitions
+from stelae.builder.plan.columns import (
+    ACTION_COLUMN,
+    HIDDEN_COLUMN,
+    ID_COLUMN_PREFIX,
+    INSERT,
+    ORDER_COLUMN,
+    ORDINAL_COLUMN,
 )
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.partitions import count_partitions, with_folders
@@ -245,7 +245,7 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     content = target.snapshots.read(snapshot)
     target = target.at_least(content.schema_id)
     rows = stored_rows(spark, target, target.schema, content.partitions)
-    return rows.where(~rows[HIDDEN]).drop(HIDDEN)
+    return rows.where(~rows[HIDDEN_COLUMN]).drop(HIDDEN_COLUMN)
 
 
 def check_arguments(warehouse: object, frame: object) -> None:
@@ -340,7 +340,7 @@ def former_rows(spark: SparkSession, plan: BuildPlan, logged: LoggedRows | None)
     if not frames:
         return None
     rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    return rows.where(~rows[HIDDEN])
+    return rows.where(~rows[HIDDEN_COLUMN])
 
 
 def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> DataFrame:
@@ -351,22 +351,30 @@ def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> 
     if base is not None and plan.schema.auto_increment is not None:
         # The id of a row that was removed is nobody's.
         name = plan.schema.auto_increment.name
-        base = base.withColumn(name, f.when(~f.col(HIDDEN), f.col(t.quote_name(name))))
+        base = base.withColumn(name, f.when(~f.col(HIDDEN_COLUMN), f.col(t.quote_name(name))))
     for column in state_columns(plan.schema):
         null = f.lit(None).cast(column.type.spark())
         since = column.name == HIDDEN_SINCE and not plan.rules.aggregates
-        changes = changes.withColumn(column.name, f.when(f.col(HIDDEN), f.lit(plan.now_ms)) if since else null)
-    columns = [*schema_order(plan.schema), *(c.name for c in state_columns(plan.schema)), ACTION, HIDDEN, *order]
-    ids = [name for name in changes.columns if name.startswith(IDS)]
+        changes = changes.withColumn(column.name, f.when(f.col(HIDDEN_COLUMN), f.lit(plan.now_ms)) if since else null)
+    columns = [
+        *schema_order(plan.schema),
+        *(c.name for c in state_columns(plan.schema)),
+        ACTION_COLUMN,
+        HIDDEN_COLUMN,
+        *order,
+    ]
+    ids = [name for name in changes.columns if name.startswith(ID_COLUMN_PREFIX)]
     if base is None:
         return changes.select(*columns, *ids)
     if HIDDEN_SINCE in base.columns:
         # Rows of before the option was set become hidden now.
         known = f.coalesce(f.col(HIDDEN_SINCE), f.lit(plan.now_ms))
-        base = base.withColumn(HIDDEN_SINCE, f.when(f.col(HIDDEN), known))
+        base = base.withColumn(HIDDEN_SINCE, f.when(f.col(HIDDEN_COLUMN), known))
     for name in order:
-        base = base.withColumn(name, f.lit(-1).cast("bigint" if name != order[0] or name == ORDER else "int"))
-    base = exploded(base.withColumn(ACTION, f.lit(INSERT).cast("tinyint")).select(*columns, *_nulls(ids)), plan.schema)
+        base = base.withColumn(name, f.lit(-1).cast("bigint" if name != order[0] or name == ORDER_COLUMN else "int"))
+    base = exploded(
+        base.withColumn(ACTION_COLUMN, f.lit(INSERT).cast("tinyint")).select(*columns, *_nulls(ids)), plan.schema
+    )
     changes = without_entries(changes.select(*columns, *ids), base)
     return base.unionByName(changes)
 
@@ -394,7 +402,7 @@ def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
     numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
     ordered = placed(records, plan).sortWithinPartitions(*by_slot(plan), *keys, *_winner_last(records, plan))
-    rows = ordered.select(SLOT, *numbered, HIDDEN)
+    rows = ordered.select(ORDINAL_COLUMN, *numbered, HIDDEN_COLUMN)
     return winners(rows, plan) if plan.mints else rows
 
 
@@ -414,7 +422,7 @@ def _winner_last(records: DataFrame, plan: BuildPlan) -> list[Column]:
         columns = [f.coalesce(column, value) for column, value in zip(columns, least, strict=True)]
     order = [c.desc_nulls_first() if rules.descending else c.asc_nulls_first() for c in columns]
     if rules.retracts_first:
-        order.append(f.col(HIDDEN).desc())
+        order.append(f.col(HIDDEN_COLUMN).desc())
     return [*order, *arrival]
 
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from stelae.builder.base.parent import Ground
 from stelae.builder.base.snapshot_rows import as_declared
-from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
+from stelae.builder.plan.columns import HIDDEN_COLUMN, PARENT_ORDINAL_COLUMN, REPLACES_HIDDEN_COLUMN
 from stelae.builder.plan.errors import raise_marked
 from stelae.builder.plan.partitions import Values, sum_partitions
 from stelae.builder.plan.placement import with_places
@@ -47,11 +47,6 @@ if TYPE_CHECKING:
 
     from stelae.rocksdb.tablet import Tablet
 
-PLACE = "__stelae_place"
-"""INT column: which bucket of the parent a row falls into, through all partitions; null where it has no such partition.
-"""
-REPLACES_HIDDEN = "__stelae_replaces_hidden"
-"""BOOLEAN column of log rows: the parent has a hidden row of the key."""
 
 MAX_TASKS = 200
 
@@ -70,7 +65,7 @@ class LoggedRows:
 
     @property
     def rows(self) -> DataFrame:
-        return self.frame.drop(REPLACES_HIDDEN)
+        return self.frame.drop(REPLACES_HIDDEN_COLUMN)
 
     def without_replaced(self, base: DataFrame) -> DataFrame:
         """Base rows without the hidden ones whose place rows of the log take."""
@@ -78,7 +73,7 @@ class LoggedRows:
 
         names = {column.name: f"__stelae_replaced_{column.id}" for column in self.schema.primary_key_columns}
         keys = [f.col(t.quote_name(name)).alias(alias) for name, alias in names.items()]
-        replaced = self.frame.where(f.col(REPLACES_HIDDEN)).select(*keys)
+        replaced = self.frame.where(f.col(REPLACES_HIDDEN_COLUMN)).select(*keys)
         same = [f.col(t.quote_name(name)).eqNullSafe(f.col(alias)) for name, alias in names.items()]
         return base.join(replaced, reduce(and_, same), "left_anti")
 
@@ -95,7 +90,7 @@ def rows_of_log(spark: SparkSession, table: Table, ground: Ground) -> Iterator[L
         return
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        sums = sum_partitions(table.schema, frame, f.lit(1), f.col(REPLACES_HIDDEN).cast("int"))
+        sums = sum_partitions(table.schema, frame, f.lit(1), f.col(REPLACES_HIDDEN_COLUMN).cast("int"))
         counts = {values: rows for values, (rows, _) in sums if rows}
         yield LoggedRows(table.schema, frame, counts, sum(replaced for _, (_, replaced) in sums))
     finally:
@@ -117,16 +112,22 @@ def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, first:
     read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, parts), decoder.ddl)
     declared = as_declared([*schema.columns, *state])
     if parent is None:
-        return read.select(*declared, HIDDEN, f.lit(False).alias(REPLACES_HIDDEN))
+        return read.select(*declared, HIDDEN_COLUMN, f.lit(False).alias(REPLACES_HIDDEN_COLUMN))
     places = _places(parent)
     buckets = [bucket for place in places if place.base for bucket in place.base.buckets]
     tasks = max(1, min(len(buckets), MAX_TASKS))
-    moved = with_places(read, schema, places, PLACE).repartition(tasks, PLACE).sortWithinPartitions(PLACE)
+    moved = (
+        with_places(read, schema, places, PARENT_ORDINAL_COLUMN)
+        .repartition(tasks, PARENT_ORDINAL_COLUMN)
+        .sortWithinPartitions(PARENT_ORDINAL_COLUMN)
+    )
     # By number: `mapInArrow` takes a dot or a back quote in a name for syntax.
     numbered = [f.col(t.quote_name(column.name)).alias(f"_{i}") for i, column in enumerate(decoder.columns)]
     lookup = _Lookup(decoder, tuple(tuple(files_of(bucket)) for bucket in buckets))
-    kept = moved.select(PLACE, *numbered, HIDDEN).mapInArrow(lookup, f"{decoder.ddl}, {REPLACES_HIDDEN} BOOLEAN")
-    return kept.select(*declared, HIDDEN, REPLACES_HIDDEN)
+    kept = moved.select(PARENT_ORDINAL_COLUMN, *numbered, HIDDEN_COLUMN).mapInArrow(
+        lookup, f"{decoder.ddl}, {REPLACES_HIDDEN_COLUMN} BOOLEAN"
+    )
+    return kept.select(*declared, HIDDEN_COLUMN, REPLACES_HIDDEN_COLUMN)
 
 
 def _places(parent: Snapshot) -> list[PartitionPlan]:
@@ -223,7 +224,7 @@ class _Lookup:
             keep = hidden.copy()
             keep[[index for index, row in enumerate(found) if row is None]] = True
             batch, hidden = batch.filter(pa.array(keep)), hidden[keep]
-        names = [*(column.name for column in self.decoder.columns), HIDDEN, REPLACES_HIDDEN]
+        names = [*(column.name for column in self.decoder.columns), HIDDEN_COLUMN, REPLACES_HIDDEN_COLUMN]
         return pa.RecordBatch.from_arrays([*batch.columns[1:], pa.array(hidden, pa.bool_())], names=names)
 
     def _keys(self, batch: pa.RecordBatch) -> list[bytes]:

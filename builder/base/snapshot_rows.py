@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from stelae.builder.input.change_records import HIDDEN
 from stelae.builder.plan.build_plan import files_of
+from stelae.builder.plan.columns import HIDDEN_COLUMN
 from stelae.builder.plan.errors import translated
 from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
@@ -61,7 +61,7 @@ def stored_rows(
     else:
         reader = _BucketReader(decoder, tuple(reads))
         frame = spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, decoder.ddl)
-    return frame.select(*as_declared(shown), HIDDEN)
+    return frame.select(*as_declared(shown), HIDDEN_COLUMN)
 
 
 def count_overlaid(spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]) -> int:

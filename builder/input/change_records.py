@@ -21,8 +21,24 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stelae.builder.plan.errors import MARK
-from stelae.errors import InvalidRequest, problem
+from stelae.builder.plan.columns import (
+    ACTION_COLUMN,
+    BLOCK_COLUMN,
+    FILE_COLUMN,
+    HIDDEN_COLUMN,
+    ID_COLUMN_PREFIX,
+    INSERT,
+    JOIN_PATH_COLUMN,
+    KIND_COLUMN,
+    ORDER_COLUMN,
+    PATH_COLUMN,
+    REMOVE,
+    RESERVED_PREFIX,
+    RETRACT,
+    ROW_COLUMN,
+)
+from stelae.builder.plan.row_errors import raise_for_row
+from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.schema.aggregate_functions import BITMAPS
 from stelae.schema.merge_rules import Action, MergeRules, merge_rules
@@ -33,22 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType as SparkType
 
-RESERVED = "__stelae_"
-"""Columns of records and of the steps of a build; tables have none that starts so (`stelae/schema/checks.py`)."""
-HIDDEN = "__stelae_hidden"
-ACTION = "__stelae_action"
-INSERT, RETRACT, REMOVE = 0, 1, 2
-"""Actions. Stored rows insert, whatever their row kinds were once."""
-IDS = "__stelae_id_"
-"""Columns of ids for bitmap columns start so."""
-ORDER = "__stelae_order"
-"""Position of a record: in the whole input, or inside its Spark partition after the partition's number; base rows have
--1.
-"""
-FILE = "__stelae_file"
-"""Position of the record's file in the input; base rows have -1."""
-BLOCK = "__stelae_block"
-"""Offset of the block inside the file that the record was read with."""
 
 ROW_KINDS = ("+I", "-U", "+U", "-D")
 
@@ -92,10 +92,10 @@ def change_records(
     rules = merge_rules(schema)
     kept, action = frame, f.lit(INSERT)
     if kind_column:
-        kept = frame.withColumn(_KIND, _kind_expression(f.col(t.quote_name(kind_column)), schema, sources))
+        kept = frame.withColumn(KIND_COLUMN, _kind_expression(f.col(t.quote_name(kind_column)), schema, sources))
         ignored = [kind for kind, does in _does(rules) if does == "ignore"]
         if ignored:
-            kept = kept.where(~f.col(_KIND).isin(*ignored))
+            kept = kept.where(~f.col(KIND_COLUMN).isin(*ignored))
         action = _action_expression(rules, schema, sources)
     hidden = action != INSERT
     of_ids = _columns_of_ids(schema, sources, frame)
@@ -104,8 +104,8 @@ def change_records(
     columns += [_id(column, schema, sources) for column in of_ids]
     records = kept.select(
         *columns,
-        action.cast("tinyint").alias(ACTION),
-        hidden.alias(HIDDEN),
+        action.cast("tinyint").alias(ACTION_COLUMN),
+        hidden.alias(HIDDEN_COLUMN),
         *(f.col(name) for name in order_columns(frame)),
     )
     retracts = kind_column is not None and {rules.on_delete, rules.on_update_before} != {"ignore"}
@@ -132,20 +132,20 @@ def _action_expression(rules: MergeRules, schema: TableSchema, sources: dict[str
     """The action of each record's row kind; one that the table refuses stops the job."""
     from pyspark.sql import functions as f
 
-    action = f.when(f.col(_KIND).isin("+I", "+U"), INSERT)
+    action = f.when(f.col(KIND_COLUMN).isin("+I", "+U"), INSERT)
     for kind, does in _does(rules):
         if does == "refuse":
             text = f"a {kind} record, which a table with merge engine {rules.engine} refuses here,"
-            refused = _raise_for_row(text, f.lit(""), schema, sources, hint=rules.why.get(kind, "")).cast("int")
-            action = action.when(f.col(_KIND) == kind, refused)
+            refused = raise_for_row(text, f.lit(""), schema, sources, hint=rules.why.get(kind, "")).cast("int")
+            action = action.when(f.col(KIND_COLUMN) == kind, refused)
         elif does != "ignore":
-            action = action.when(f.col(_KIND) == kind, REMOVE if does == "remove" else RETRACT)
+            action = action.when(f.col(KIND_COLUMN) == kind, REMOVE if does == "remove" else RETRACT)
     return action
 
 
 def id_column(column: Column) -> str:
     """The column of records that holds ids for a bitmap column."""
-    return f"{IDS}{column.id}"
+    return f"{ID_COLUMN_PREFIX}{column.id}"
 
 
 def takes_ids(column: Column, schema: TableSchema) -> bool:
@@ -175,7 +175,7 @@ def _id(column: Column, schema: TableSchema, sources: dict[str, str]) -> SparkCo
     largest = BITMAPS[rule.function.name]
     value = f.col(t.quote_name(sources[column.name])).cast("bigint")
     text = f"an id out of the range of {rule.function.name} (0 to {largest}) in column {column.name}: "
-    wrong = _raise_for_row(text, value, schema, sources).cast("bigint")
+    wrong = raise_for_row(text, value, schema, sources).cast("bigint")
     return f.when((value < 0) | (value > largest), wrong).otherwise(value).alias(id_column(column))
 
 
@@ -224,7 +224,7 @@ def order_matters(schema: TableSchema, row_kind: str | None) -> bool:
 
 def order_columns(frame: DataFrame) -> list[str]:
     """The arrival columns that a frame of change records has, the most significant first."""
-    return [name for name in (FILE, BLOCK, ORDER) if name in frame.columns]
+    return [name for name in (FILE_COLUMN, BLOCK_COLUMN, ORDER_COLUMN) if name in frame.columns]
 
 
 def match_columns(
@@ -256,7 +256,7 @@ def match_columns(
         missing = [column.name for column in lacking if not _may_lack(column, schema, allow_missing_columns)]
     else:
         missing = [column.name for column in lacking if column.name in targets]
-    known = {*found.values(), kind_column, FILE, BLOCK, ORDER}
+    known = {*found.values(), kind_column, FILE_COLUMN, BLOCK_COLUMN, ORDER_COLUMN}
     extra = [name for name in frame.columns if name not in known]
     refused = [] if ignore_extra_columns else extra
     if missing or refused:
@@ -345,9 +345,6 @@ def is_storable(source: SparkType, target: t.DataType) -> bool:
     return False
 
 
-_KIND = "__stelae_kind"
-
-
 def _binary_collation(source: SparkType) -> bool:
     # Equal under another collation is not equal in bytes: the bucket and the key would disagree with Spark's grouping.
     return getattr(source, "collation", "UTF8_BINARY") == "UTF8_BINARY"
@@ -378,7 +375,7 @@ def _kind_expression(column: SparkColumn, schema: TableSchema, sources: dict[str
     from pyspark.sql import functions as f
 
     kind = f.when(column.isin(*ROW_KINDS), column).otherwise(f.upper(f.trim(column)))
-    wrong = _raise_for_row(
+    wrong = raise_for_row(
         "unknown row kind ", f.coalesce(column.cast("string"), f.lit("null")), schema, sources,
         hint="row kinds are +I (insert), -U (update before), +U (update after), -D (delete)",
     )  # fmt: skip
@@ -390,17 +387,17 @@ def _stored(column: Column, schema: TableSchema, sources: dict[str, str], hidden
     from pyspark.sql import functions as f
 
     def too_long(shown: SparkColumn, what: str) -> SparkColumn:
-        return _raise_for_row(f"{what} in column {column.name}: ", shown, schema, sources)
+        return raise_for_row(f"{what} in column {column.name}: ", shown, schema, sources)
 
     if column.name not in sources:
         return f.lit(None).cast(column.type.spark()).alias(column.name)
     source = f.col(t.quote_name(sources[column.name]))
     value = _limited(source.cast(column.type.spark()), column.type, too_long)
     if column.name in schema.primary_key and not column.type.nullable:
-        null = _raise_for_row(f"null in primary-key column {column.name}", f.lit(""), schema, sources)
+        null = raise_for_row(f"null in primary-key column {column.name}", f.lit(""), schema, sources)
         value = f.coalesce(value, null.cast(column.type.spark()))
     elif not column.type.nullable:
-        null = _raise_for_row(f"null in NOT NULL column {column.name}", f.lit(""), schema, sources)
+        null = raise_for_row(f"null in NOT NULL column {column.name}", f.lit(""), schema, sources)
         value = f.when(value.isNull() & ~hidden, null.cast(column.type.spark())).otherwise(value)
     return value.alias(column.name)
 
@@ -464,30 +461,6 @@ def _floor_timestamp(value: SparkColumn, precision: int, column_type: t.DataType
     return value - f.make_dt_interval(secs=(rest / 1_000_000).cast("decimal(18, 6)"))
 
 
-def _raise_for_row(
-    text: str, value: SparkColumn, schema: TableSchema, sources: dict[str, str], hint: str = ""
-) -> SparkColumn:
-    """An expression, of whatever type is wanted, that stops the job with a problem that names the row's key."""
-    from pyspark.sql import functions as f
-
-    body = problem(InvalidRequest("", hint=hint or None))
-    body.pop("detail")
-    fields = [f.lit(value_).alias(name) for name, value_ in body.items()]
-    shown = f.substring(value.cast("string"), 1, 100)
-    key = f.to_json(
-        f.struct(*(f.col(t.quote_name(sources[name])).alias(name) for name in schema.primary_key)),
-        {"ignoreNullFields": "false"},
-    )
-    detail = f.concat(f.lit(text), shown, f.lit(" in the row with key "), key)
-    message = f.concat(f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM"))
-    return f.raise_error(message)
-
-
-def raise_for_row(text: str, value: SparkColumn, schema: TableSchema, hint: str = "") -> SparkColumn:
-    """As `_raise_for_row`, for records and for rows of keys: where columns have the table's names."""
-    return _raise_for_row(text, value, schema, {name: name for name in schema.primary_key}, hint)
-
-
 def with_arrival(frame: DataFrame, files: Sequence[str] | None = None, *, needed: bool = True) -> DataFrame:
     """The frame with its arrival columns: see `order_columns`.
 
@@ -498,15 +471,15 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None, *, needed
     """
     from pyspark.sql import functions as f
 
-    taken = [name for name in frame.columns if name.casefold().startswith(RESERVED)]
+    taken = [name for name in frame.columns if name.casefold().startswith(RESERVED_PREFIX)]
     if taken:
         raise InvalidRequest(
-            f"the input has a column {taken[0]!r}: names that start with {RESERVED} are the builder's own",
+            f"the input has a column {taken[0]!r}: names that start with {RESERVED_PREFIX} are the builder's own",
             place=taken[0],
             hint="leave it out, or rename it",
         )
     if not needed:
-        return frame.withColumn(ORDER, f.lit(0).cast("bigint"))
+        return frame.withColumn(ORDER_COLUMN, f.lit(0).cast("bigint"))
     straight = files is not None or reads_files_straight(frame)
     raw = raw_input_files(frame) if straight else []
     if files is None:
@@ -514,7 +487,7 @@ def with_arrival(frame: DataFrame, files: Sequence[str] | None = None, *, needed
     if len(files) > 1 and (placed := _in_file_order(frame, raw, files)) is not None:
         return placed
     # Splits of one file keep their order: Spark sorts splits by length, stably, and only the last one is shorter.
-    return frame.withColumn(ORDER, f.monotonically_increasing_id())
+    return frame.withColumn(ORDER_COLUMN, f.monotonically_increasing_id())
 
 
 def _in_file_order(frame: DataFrame, raw: Sequence[str], files: Sequence[str]) -> DataFrame | None:
@@ -524,26 +497,28 @@ def _in_file_order(frame: DataFrame, raw: Sequence[str], files: Sequence[str]) -
     """
     from pyspark.sql import functions as f
 
-    path = f.col("_metadata.file_path").alias(_PATH)
-    row = f.col("_metadata.row_index").alias(_ROW)
-    block = f.col("_metadata.file_block_start").alias(BLOCK)
+    path = f.col("_metadata.file_path").alias(PATH_COLUMN)
+    row = f.col("_metadata.row_index").alias(ROW_COLUMN)
+    block = f.col("_metadata.file_block_start").alias(BLOCK_COLUMN)
     found = _selected(frame, path, row) if len(files) <= MAX_NUMBERED_FILES else None
     if found is None:
-        found = _selected(frame, path, block, f.monotonically_increasing_id().alias(ORDER))
+        found = _selected(frame, path, block, f.monotonically_increasing_id().alias(ORDER_COLUMN))
     if found is None:
         return None
     position = {path: position for position, path in enumerate(files)}
     positions = frame.sparkSession.createDataFrame(
         [(name, position.get(plain_path(path))) for path in raw for name in _spellings(path)],
-        f"{_JOIN} STRING, {FILE} INT",
+        f"{JOIN_PATH_COLUMN} STRING, {FILE_COLUMN} INT",
     )
-    joined = found.join(f.broadcast(positions), f.col(_PATH) == f.col(_JOIN), "left").drop(_PATH, _JOIN)
+    joined = found.join(f.broadcast(positions), f.col(PATH_COLUMN) == f.col(JOIN_PATH_COLUMN), "left").drop(
+        PATH_COLUMN, JOIN_PATH_COLUMN
+    )
     unknown = f.raise_error(f.lit("an input file appeared while the job was planned")).cast("int")
-    file = f.coalesce(f.col(FILE), unknown)
-    if _ROW not in found.columns:
-        return joined.withColumn(FILE, file)
-    number = f.shiftleft(file.cast("bigint"), _ROW_BITS).bitwiseOR(f.col(_ROW))
-    return joined.withColumn(ORDER, number).drop(FILE, _ROW)
+    file = f.coalesce(f.col(FILE_COLUMN), unknown)
+    if ROW_COLUMN not in found.columns:
+        return joined.withColumn(FILE_COLUMN, file)
+    number = f.shiftleft(file.cast("bigint"), _ROW_BITS).bitwiseOR(f.col(ROW_COLUMN))
+    return joined.withColumn(ORDER_COLUMN, number).drop(FILE_COLUMN, ROW_COLUMN)
 
 
 def _selected(frame: DataFrame, *columns: SparkColumn) -> DataFrame | None:
@@ -599,9 +574,6 @@ def plain_path(path: str) -> str:
 _ROW_BITS = 40
 MAX_NUMBERED_FILES = 2**23
 """So many files of up to 2^40 rows each can be numbered through in one BIGINT."""
-_PATH = "__stelae_path"
-_ROW = "__stelae_row"
-_JOIN = "__stelae_join_path"
 
 
 def _mismatch(missing: Sequence[str], extra: Sequence[str]) -> str:

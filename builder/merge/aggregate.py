@@ -27,18 +27,34 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from stelae.builder.input.change_records import (
-    ACTION,
-    HIDDEN,
-    ORDER,
-    REMOVE,
-    RETRACT,
-    id_column,
-    order_columns,
-    raise_for_row,
-)
+from stelae.builder.input.change_records import id_column, order_columns
 from stelae.builder.merge.functions import fold, is_folded_in_arrow
-from stelae.builder.plan.build_plan import SLOT, BuildPlan
+from stelae.builder.plan.build_plan import BuildPlan
+from stelae.builder.plan.columns import (
+    ACTION_COLUMN,
+    ALIVE_COLUMN,
+    EFFECTIVE_COLUMN,
+    ENTRY_COLUMN,
+    ENTRY_INDEX_COLUMN,
+    FORGOTTEN_COLUMN,
+    HIDDEN_COLUMN,
+    INSERTS_COLUMN,
+    LATE_COLUMN,
+    LIFE_COLUMN,
+    MINTED_COLUMN,
+    NUMBER_COLUMN,
+    OF_LAST_LIFE_COLUMN,
+    ORDER_COLUMN,
+    ORDINAL_COLUMN,
+    POSITION_COLUMN,
+    RECORDS_COLUMN,
+    REMOVE,
+    REMOVED_COLUMN,
+    RETRACT,
+    STORED_COLUMN,
+    TOP_COLUMN,
+)
+from stelae.builder.plan.row_errors import raise_for_row
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, POSITIONS, REMOVAL, ColumnRule, MergeRules, merge_rules
 from stelae.schema.table_schema import Column as TableColumn
@@ -47,33 +63,13 @@ from stelae.schema.table_schema import TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-RECORDS = "__stelae_records"
-"""BIGINT column of merged rows: records that went into the row, the stored one included."""
-FORGOTTEN = "__stelae_forgotten"
-"""BOOLEAN column of merged rows: nothing of the row has to be stored."""
-
-_ENTRY = "__stelae_entry"
-_AT = "__stelae_at"
-_POSITION = "__stelae_position"
-_NUMBER = "__stelae_number"
-_LATE = "__stelae_late"
-_ALIVE = "__stelae_alive"
-_EFFECTIVE = "__stelae_effective"
-_LIFE = "__stelae_life"
-_OF_LAST_LIFE = "__stelae_of_last_life"
-_TOP = "__stelae_top"
-_STORED = "__stelae_stored"
-_REMOVED = "__stelae_removed"
-_INSERTS = "__stelae_inserts"
-_ID = "__stelae_minted"
-
 
 Placing = Callable[["DataFrame"], "DataFrame"]
 """Sends each row to the task of its slot."""
 
 
 def _late_in(group: int | None) -> str:
-    return _LATE if group is None else f"{_LATE}_{group}"
+    return LATE_COLUMN if group is None else f"{LATE_COLUMN}_{group}"
 
 
 def exploded(base: DataFrame, schema: TableSchema) -> DataFrame:
@@ -86,21 +82,28 @@ def exploded(base: DataFrame, schema: TableSchema) -> DataFrame:
         return base
     entry_type = base.schema[POSITIONS].dataType
     entries = f.concat(f.array(f.lit(None)).cast(entry_type), f.coalesce(f.col(POSITIONS), f.array().cast(entry_type)))
-    exploded = base.select("*", f.posexplode(entries).alias(_AT, _ENTRY))
-    is_entry, is_removal = f.col(_ENTRY).isNotNull(), f.coalesce(f.col(f"{_ENTRY}.id") == REMOVAL, f.lit(False))
+    exploded = base.select("*", f.posexplode(entries).alias(ENTRY_INDEX_COLUMN, ENTRY_COLUMN))
+    is_entry, is_removal = (
+        f.col(ENTRY_COLUMN).isNotNull(),
+        f.coalesce(f.col(f"{ENTRY_COLUMN}.id") == REMOVAL, f.lit(False)),
+    )
     # What there is came after the last removal, in the order of its entries, the row itself last.
-    order = f.when(is_removal, f.lit(-(2**62))).when(is_entry, f.col(_AT) - f.lit(2**40)).otherwise(f.col(ORDER))
-    action = f.when(is_removal, f.lit(REMOVE)).otherwise(f.col(ACTION)).cast("tinyint")
-    return exploded.withColumn(ORDER, order).withColumn(ACTION, action).drop(_AT)
+    order = (
+        f.when(is_removal, f.lit(-(2**62)))
+        .when(is_entry, f.col(ENTRY_INDEX_COLUMN) - f.lit(2**40))
+        .otherwise(f.col(ORDER_COLUMN))
+    )
+    action = f.when(is_removal, f.lit(REMOVE)).otherwise(f.col(ACTION_COLUMN)).cast("tinyint")
+    return exploded.withColumn(ORDER_COLUMN, order).withColumn(ACTION_COLUMN, action).drop(ENTRY_INDEX_COLUMN)
 
 
 def without_entries(changes: DataFrame, base: DataFrame | None) -> DataFrame:
     """Changes with the columns that `exploded` adds to stored rows."""
     from pyspark.sql import functions as f
 
-    if base is None or _ENTRY not in base.columns:
+    if base is None or ENTRY_COLUMN not in base.columns:
         return changes
-    return changes.withColumn(_ENTRY, f.lit(None).cast(base.schema[_ENTRY].dataType))
+    return changes.withColumn(ENTRY_COLUMN, f.lit(None).cast(base.schema[ENTRY_COLUMN].dataType))
 
 
 def merged(records: DataFrame, plan: BuildPlan, placed: Placing, *, retracts: bool) -> DataFrame:
@@ -126,38 +129,46 @@ def patched(records: DataFrame, plan: BuildPlan) -> DataFrame:
         if column.name in targets:
             kept = column.name in sequence
             value = f.col(names[column.name])
-            fields.append((value if kept else f.when(f.col(ACTION) == 0, value)).alias(f"v{column.id}"))
-    fields += [merge.is_base.alias("base"), (f.col(ACTION) == 0).alias("insert"), f.col(HIDDEN).alias("hidden")]
+            fields.append((value if kept else f.when(f.col(ACTION_COLUMN) == 0, value)).alias(f"v{column.id}"))
+    fields += [
+        merge.is_base.alias("base"),
+        (f.col(ACTION_COLUMN) == 0).alias("insert"),
+        f.col(HIDDEN_COLUMN).alias("hidden"),
+    ]
     if rules.sequence:
-        records = records.withColumn(_POSITION, f.row_number().over(merge.window(*merge.merge_order())))
-    order = f.col(_POSITION) if rules.sequence else merge.arrival_value()
+        records = records.withColumn(POSITION_COLUMN, f.row_number().over(merge.window(*merge.merge_order())))
+    order = f.col(POSITION_COLUMN) if rules.sequence else merge.arrival_value()
     others = [f.col(names[c.name]).alias(f"v{c.id}") for c in schema.value_columns if c.name not in targets]
-    stored = f.max_by(f.struct(*others, f.lit(True).alias("shown")), f.when(merge.is_base & ~f.col(HIDDEN), order))
+    stored = f.max_by(
+        f.struct(*others, f.lit(True).alias("shown")), f.when(merge.is_base & ~f.col(HIDDEN_COLUMN), order)
+    )
     rows = records.groupBy(*merge.keys, *merge.tasks).agg(
-        f.max_by(f.struct(*fields), order).alias(_TOP),
-        stored.alias(_STORED),
-        f.count(f.lit(1)).alias(RECORDS),
+        f.max_by(f.struct(*fields), order).alias(TOP_COLUMN),
+        stored.alias(STORED_COLUMN),
+        f.count(f.lit(1)).alias(RECORDS_COLUMN),
         *([f.max(HIDDEN_SINCE).alias(HIDDEN_SINCE)] if HIDDEN_SINCE in records.columns else []),
     )
     # Its id alone keeps no row.
     rest = [
-        f.col(f"{_STORED}.v{c.id}").isNotNull()
+        f.col(f"{STORED_COLUMN}.v{c.id}").isNotNull()
         for c in schema.value_columns
         if c.name not in targets and c != schema.auto_increment
     ]
-    top = f.col(_TOP)
-    by_record = top.getField("insert") | (f.col(_STORED).isNotNull() & reduce(or_, rest, f.lit(False)))
+    top = f.col(TOP_COLUMN)
+    by_record = top.getField("insert") | (f.col(STORED_COLUMN).isNotNull() & reduce(or_, rest, f.lit(False)))
     shown = f.when(top.getField("base"), ~top.getField("hidden")).otherwise(by_record)
     values = [
-        f.when(shown | f.lit(c.name in sequence), f.col(f"{_TOP if c.name in targets else _STORED}.v{c.id}"))
+        f.when(
+            shown | f.lit(c.name in sequence), f.col(f"{TOP_COLUMN if c.name in targets else STORED_COLUMN}.v{c.id}")
+        )
         for c in schema.value_columns
     ]
     if HIDDEN_SINCE in records.columns:
         values.append(f.when(~shown, f.when(top.getField("base"), f.col(HIDDEN_SINCE)).otherwise(f.lit(plan.now_ms))))
     forgotten = f.lit(False) if rules.sequence else ~shown
     return rows.select(
-        SLOT, *(column.alias(f"_{i}") for i, column in enumerate([*merge.keys, *values])), (~shown).alias(HIDDEN),
-        f.col(RECORDS), forgotten.alias(FORGOTTEN),
+        ORDINAL_COLUMN, *(column.alias(f"_{i}") for i, column in enumerate([*merge.keys, *values])),
+        (~shown).alias(HIDDEN_COLUMN), f.col(RECORDS_COLUMN), forgotten.alias(FORGOTTEN_COLUMN),
     )  # fmt: skip
 
 
@@ -177,7 +188,7 @@ class _Merge:
         self.order = order_columns(self.records)
         self.to_fold: set[int] = set()
         """Ids of columns whose aggregate is the list of their inputs."""
-        self.entries = _ENTRY in self.records.columns
+        self.entries = ENTRY_COLUMN in self.records.columns
         self.keys = [f.col(t.quote_name(column.name)) for column in self.schema.key_columns]
         self.partition = [f.col(t.quote_name(column.name)) for column in self.schema.partition_columns]
         self.tasks = [f.col(name) for name in self.plan.task_columns]
@@ -186,7 +197,7 @@ class _Merge:
         keeps_hidden = self.rules.keeps_tombstones or self.removes
         self.may_be_hidden = keeps_hidden and (self.retracts or self.plan.base_hidden_rows > 0)
         self.removed_before = self.entries and "remove" in (self.rules.on_delete, self.rules.on_update_before)
-        self.whole = f.col(_ENTRY).isNull() if self.entries else f.lit(True)
+        self.whole = f.col(ENTRY_COLUMN).isNull() if self.entries else f.lit(True)
 
     # --- the plan
 
@@ -214,9 +225,9 @@ class _Merge:
 
         named = self.rules.removal_group
         if self.rules.sequence and self.needs_neighbours:
-            records = records.withColumn(_POSITION, f.row_number().over(self.window(*self.merge_order())))
+            records = records.withColumn(POSITION_COLUMN, f.row_number().over(self.window(*self.merge_order())))
             if self.accumulates(None) or self.removes:
-                records = self.with_lateness(records, None, f.col(_POSITION), f.lit(True))
+                records = self.with_lateness(records, None, f.col(POSITION_COLUMN), f.lit(True))
         if self.removes and named is not None:
             records = self.with_lateness(records, named, self.group_sequence(named), self.takes_part(named))
         records = self.with_removals(records)
@@ -243,11 +254,11 @@ class _Merge:
         from pyspark.sql import functions as f
 
         arrival = self.window(*self.arrival())
-        lives = [f.col(_LIFE)] if _LIFE in records.columns else []
+        lives = [f.col(LIFE_COLUMN)] if LIFE_COLUMN in records.columns else []
         before = self.window(*self.arrival(), lives=lives).rowsBetween(Window.unboundedPreceding, -1)
         newest = f.max(f.when(takes_part, sequence)).over(before)
-        if _NUMBER not in records.columns:
-            records = records.withColumn(_NUMBER, f.row_number().over(arrival))
+        if NUMBER_COLUMN not in records.columns:
+            records = records.withColumn(NUMBER_COLUMN, f.row_number().over(arrival))
         late = takes_part & f.coalesce(sequence < newest, f.lit(False))
         return records.withColumn(_late_in(group), late)
 
@@ -256,7 +267,7 @@ class _Merge:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        removes = f.col(ACTION) == REMOVE
+        removes = f.col(ACTION_COLUMN) == REMOVE
         if not self.removes and not self.removed_before:
             return records
         if self.rules.removal_group is not None:
@@ -264,21 +275,21 @@ class _Merge:
             effective = removes & self.takes_part(group) & ~f.col(_late_in(group))
             # Groups start anew with each removal, from the sequences of the record that removes.
             so_far = self.window(*self.arrival()).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-            records = records.withColumn(_EFFECTIVE, effective)
-            records = records.withColumn(_LIFE, f.sum(f.col(_EFFECTIVE).cast("int")).over(so_far))
-            last = f.max(_LIFE).over(self.window())
-            records = records.withColumn(_OF_LAST_LIFE, f.col(_LIFE) == last)
-            return records.withColumn(_ALIVE, f.col(_OF_LAST_LIFE) & ~f.col(_EFFECTIVE))
+            records = records.withColumn(EFFECTIVE_COLUMN, effective)
+            records = records.withColumn(LIFE_COLUMN, f.sum(f.col(EFFECTIVE_COLUMN).cast("int")).over(so_far))
+            last = f.max(LIFE_COLUMN).over(self.window())
+            records = records.withColumn(OF_LAST_LIFE_COLUMN, f.col(LIFE_COLUMN) == last)
+            return records.withColumn(ALIVE_COLUMN, f.col(OF_LAST_LIFE_COLUMN) & ~f.col(EFFECTIVE_COLUMN))
         if self.rules.sequence:
-            late = f.col(_LATE) if _LATE in records.columns else f.lit(False)
+            late = f.col(LATE_COLUMN) if LATE_COLUMN in records.columns else f.lit(False)
             effective = removes & (~late | ~self.whole)
-            when = f.col(_POSITION)
+            when = f.col(POSITION_COLUMN)
         else:
             effective = removes
             when = self.arrival_value()
-        records = records.withColumn(_EFFECTIVE, effective)
-        last = f.max(f.when(f.col(_EFFECTIVE), when)).over(self.window())
-        return records.withColumn(_ALIVE, f.coalesce(when > last, f.lit(True)))
+        records = records.withColumn(EFFECTIVE_COLUMN, effective)
+        last = f.max(f.when(f.col(EFFECTIVE_COLUMN), when)).over(self.window())
+        return records.withColumn(ALIVE_COLUMN, f.coalesce(when > last, f.lit(True)))
 
     def aggregated(self, records: DataFrame, tasks: Sequence[Column]) -> DataFrame:
         """One row a key; `tasks` are the columns of the task that records are on, if they have been sent there."""
@@ -289,23 +300,23 @@ class _Merge:
             counted = f.when(refused, raise_for_row(text, f.lit(""), self.schema, hint=hint).cast("int")).otherwise(
                 counted
             )
-        totals = [f.sum(f.when(self.whole, counted).otherwise(f.lit(0))).alias(RECORDS)]
+        totals = [f.sum(f.when(self.whole, counted).otherwise(f.lit(0))).alias(RECORDS_COLUMN)]
         if self.may_be_hidden:
             # A removal by a partial update leaves what it does not set, if there is any of it.
             rest = [f.col(t.quote_name(r.column.name)).isNotNull() for r in self.rules.columns if not self.is_set(r)]
-            stays = self.is_base & ~f.col(HIDDEN) & reduce(or_, rest) if rest else f.lit(False)
-            totals.append(f.coalesce(f.max(self.shows(records) | stays), f.lit(False)).alias(_INSERTS))
-            totals.append(f.max(f.when(self.alive(records) & self.whole, 1)).isNull().alias(FORGOTTEN))
+            stays = self.is_base & ~f.col(HIDDEN_COLUMN) & reduce(or_, rest) if rest else f.lit(False)
+            totals.append(f.coalesce(f.max(self.shows(records) | stays), f.lit(False)).alias(INSERTS_COLUMN))
+            totals.append(f.max(f.when(self.alive(records) & self.whole, 1)).isNull().alias(FORGOTTEN_COLUMN))
         if self.schema.auto_increment is not None:
-            totals.append(f.max(t.quote_name(self.schema.auto_increment.name)).alias(_ID))
+            totals.append(f.max(t.quote_name(self.schema.auto_increment.name)).alias(MINTED_COLUMN))
         if self.rules.sequence:
-            totals.append(f.max(f.when(self.whole, self.position(records))).alias(_TOP))
+            totals.append(f.max(f.when(self.whole, self.position(records))).alias(TOP_COLUMN))
         if self.keeps_removal(records):
-            totals.append(f.max(f.when(f.col(_EFFECTIVE), self.position(records))).alias(_REMOVED))
+            totals.append(f.max(f.when(f.col(EFFECTIVE_COLUMN), self.position(records))).alias(REMOVED_COLUMN))
         if HIDDEN_SINCE in records.columns:
-            since = f.when(self.is_base & f.col(HIDDEN) & self.whole, f.col(HIDDEN_SINCE))
+            since = f.when(self.is_base & f.col(HIDDEN_COLUMN) & self.whole, f.col(HIDDEN_SINCE))
             totals.append(f.when(f.max(~self.is_base), f.lit(None)).otherwise(f.max(since)).alias(HIDDEN_SINCE))
-        totals += [self.group_winner(records, i).alias(f"{_TOP}_{i}") for i in range(len(self.rules.groups))]
+        totals += [self.group_winner(records, i).alias(f"{TOP_COLUMN}_{i}") for i in range(len(self.rules.groups))]
         values = [
             self.aggregate(records, rule).alias(_result(number))
             for number, rule in enumerate(self.rules.columns)
@@ -318,21 +329,21 @@ class _Merge:
         """Columns in the writer's order, results in the types of their columns."""
         from pyspark.sql import functions as f
 
-        hidden = ~f.col(_INSERTS) if self.may_be_hidden else f.lit(False)
+        hidden = ~f.col(INSERTS_COLUMN) if self.may_be_hidden else f.lit(False)
         forgets = self.may_be_hidden and not self.rules.sequence and self.rules.removal_group is None
-        forgotten = hidden & f.col(FORGOTTEN) if forgets else f.lit(False)
+        forgotten = hidden & f.col(FORGOTTEN_COLUMN) if forgets else f.lit(False)
         values: dict[str, Column] = {}
         minted = self.schema.auto_increment
         if minted is not None:
-            values[minted.name] = f.when(~hidden, f.col(_ID))
+            values[minted.name] = f.when(~hidden, f.col(MINTED_COLUMN))
         for i, column in enumerate(self.rules.sequence):
-            values[column.name] = f.col(f"{_TOP}.s{i}")
+            values[column.name] = f.col(f"{TOP_COLUMN}.s{i}")
         for index, group in enumerate(self.rules.groups):
             for i, column in enumerate(group.sequence):
-                values[column.name] = f.col(f"{_TOP}_{index}.s{i}")
+                values[column.name] = f.col(f"{TOP_COLUMN}_{index}.s{i}")
         for number, rule in enumerate(self.rules.columns):
             if rule.group is not None and self.is_plain(rule):
-                values[rule.column.name] = f.col(f"{_TOP}_{rule.group}.v{number}")
+                values[rule.column.name] = f.col(f"{TOP_COLUMN}_{rule.group}.v{number}")
             else:
                 values[rule.column.name] = self.result(f.col(_result(number)), rule)
         state = []
@@ -350,8 +361,8 @@ class _Merge:
                 values[column.name] = f.when(value.isNull() & ~hidden, error.cast(column.type.spark())).otherwise(value)
         columns = [*self.keys, *(values[column.name] for column in self.schema.value_columns), *state]
         return rows.select(
-            SLOT, *(column.alias(f"_{i}") for i, column in enumerate(columns)), hidden.alias(HIDDEN),
-            f.col(RECORDS).cast("bigint").alias(RECORDS), forgotten.alias(FORGOTTEN),
+            ORDINAL_COLUMN, *(column.alias(f"_{i}") for i, column in enumerate(columns)), hidden.alias(HIDDEN_COLUMN),
+            f.col(RECORDS_COLUMN).cast("bigint").alias(RECORDS_COLUMN), forgotten.alias(FORGOTTEN_COLUMN),
         )  # fmt: skip
 
     # --- order
@@ -366,7 +377,7 @@ class _Merge:
         from pyspark.sql import functions as f
 
         # A stored row comes after the entries that it is exploded into.
-        last = [f.col(_ENTRY).isNull()] if self.entries else []
+        last = [f.col(ENTRY_COLUMN).isNull()] if self.entries else []
         return [*(f.col(name) for name in self.order), *last]
 
     def arrival_value(self) -> Column:
@@ -380,16 +391,16 @@ class _Merge:
 
         order = [c.desc_nulls_first() if self.rules.descending else c.asc_nulls_first() for c in self.sequence()]
         if self.rules.retracts_first:
-            order.append((f.col(ACTION) == 0).asc())
+            order.append((f.col(ACTION_COLUMN) == 0).asc())
         return [*order, *self.arrival()]
 
     def position(self, records: DataFrame) -> Column:
         """Position as a struct that compares as such. It has the sequence of the record in it."""
         from pyspark.sql import functions as f
 
-        if _POSITION in records.columns:
-            return f.struct(f.col(_POSITION).alias("number"), *self.sequence_fields())
-        retracts = [(f.col(ACTION) == 0).alias("inserts")] if self.rules.retracts_first else []
+        if POSITION_COLUMN in records.columns:
+            return f.struct(f.col(POSITION_COLUMN).alias("number"), *self.sequence_fields())
+        retracts = [(f.col(ACTION_COLUMN) == 0).alias("inserts")] if self.rules.retracts_first else []
         arrival = [column.alias(f"a{i}") for i, column in enumerate(self.arrival())]
         return f.struct(*self.sequence_fields(), *retracts, *arrival)
 
@@ -405,7 +416,7 @@ class _Merge:
         for i, column in enumerate(self.rules.sequence):
             own = f.col(t.quote_name(column.name))
             if self.entries:
-                own = f.when(f.col(_ENTRY).isNotNull(), f.col(f"{_ENTRY}.s{i}")).otherwise(own)
+                own = f.when(f.col(ENTRY_COLUMN).isNotNull(), f.col(f"{ENTRY_COLUMN}.s{i}")).otherwise(own)
             columns.append(own)
         return columns
 
@@ -430,35 +441,39 @@ class _Merge:
         late = _late_in(rule.group)
         if rule.group is None and not self.rules.sequence:
             return self.arrival_value()
-        return f.when(f.col(late), -f.col(_NUMBER)).otherwise(f.col(_NUMBER))
+        return f.when(f.col(late), -f.col(NUMBER_COLUMN)).otherwise(f.col(NUMBER_COLUMN))
 
     # --- which records count
 
     def alive(self, records: DataFrame) -> Column:
         from pyspark.sql import functions as f
 
-        return f.col(_ALIVE) if _ALIVE in records.columns else f.lit(True)
+        return f.col(ALIVE_COLUMN) if ALIVE_COLUMN in records.columns else f.lit(True)
 
     def shows(self, records: DataFrame) -> Column:
         """Whether a record makes the row visible."""
         from pyspark.sql import functions as f
 
-        shows = self.alive(records) & self.whole & f.when(self.is_base, ~f.col(HIDDEN)).otherwise(f.col(ACTION) == 0)
+        shows = (
+            self.alive(records)
+            & self.whole
+            & f.when(self.is_base, ~f.col(HIDDEN_COLUMN)).otherwise(f.col(ACTION_COLUMN) == 0)
+        )
         group = self.rules.removal_group
         if group is not None and _late_in(group) in records.columns:
             shows &= self.is_base | ~f.col(_late_in(group))
         return shows
 
     def keeps_removal(self, records: DataFrame) -> bool:
-        return self.rules.keeps_positions and _EFFECTIVE in records.columns
+        return self.rules.keeps_positions and EFFECTIVE_COLUMN in records.columns
 
     def is_retract(self, records: DataFrame) -> Column:
         """Whether a record takes values back; so does a -D that came too late to remove its row."""
         from pyspark.sql import functions as f
 
-        retract = f.col(ACTION) == RETRACT
-        if self.rules.removal_group is not None and _EFFECTIVE in records.columns:
-            retract |= (f.col(ACTION) == REMOVE) & ~f.col(_EFFECTIVE)
+        retract = f.col(ACTION_COLUMN) == RETRACT
+        if self.rules.removal_group is not None and EFFECTIVE_COLUMN in records.columns:
+            retract |= (f.col(ACTION_COLUMN) == REMOVE) & ~f.col(EFFECTIVE_COLUMN)
         return retract
 
     def taking_part(self, records: DataFrame, rule: ColumnRule) -> Column:
@@ -468,15 +483,15 @@ class _Merge:
         conditions = [self.takes_part(rule.group)]
         if not self.is_set(rule):
             conditions.append(self.is_base)
-        elif _ALIVE in records.columns:
-            conditions.append(f.col(_ALIVE))
+        elif ALIVE_COLUMN in records.columns:
+            conditions.append(f.col(ALIVE_COLUMN))
         if self.retracts or self.removed_before:
             retract = self.is_retract(records)
-            insert = f.col(ACTION) == 0
+            insert = f.col(ACTION_COLUMN) == 0
             conditions.append(insert | retract if rule.explicit and rule.takes_back else insert)
         if self.entries:
             of_row = ~f.coalesce(f.array_contains(f.col(f"{POSITIONS}.id"), rule.column.id), f.lit(False))
-            of_entry = f.col(f"{_ENTRY}.id") == rule.column.id
+            of_entry = f.col(f"{ENTRY_COLUMN}.id") == rule.column.id
             exact = rule.function.kind == "picks" or self.rules.keeps_pieces(rule)
             conditions.append(f.when(self.whole, of_row).otherwise(of_entry) if exact else self.whole)
         return reduce(and_, conditions)
@@ -515,12 +530,12 @@ class _Merge:
             if rule.group == index and self.is_plain(rule):
                 value = f.col(t.quote_name(rule.column.name))
                 if self.retracts:
-                    value = f.when(self.alive(records) & (f.col(ACTION) == 0), value)
+                    value = f.when(self.alive(records) & (f.col(ACTION_COLUMN) == 0), value)
                 values.append(value.alias(f"v{number}"))
                 comparable &= _is_comparable(rule.column.type)
         part = self.takes_part(index)
-        if _OF_LAST_LIFE in records.columns:
-            part &= f.col(_OF_LAST_LIFE)
+        if OF_LAST_LIFE_COLUMN in records.columns:
+            part &= f.col(OF_LAST_LIFE_COLUMN)
         return _extreme(f.max, order, values, part, comparable=comparable)
 
     def aggregate(self, records: DataFrame, rule: ColumnRule) -> Column:
@@ -572,7 +587,7 @@ class _Merge:
         part = self.taking_part(records, rule)
         if rule.group is not None:
             if name == "last_value":  # With ignore-retract: the others are what the newest record has.
-                return f.max_by(value, f.when(part & ~f.col(_late_in(rule.group)), f.col(_NUMBER)))
+                return f.max_by(value, f.when(part & ~f.col(_late_in(rule.group)), f.col(NUMBER_COLUMN)))
             if name == "last_non_null_value" and self.retracts and rule.takes_back:
                 return self.folded(records, rule)
             order = self.effective_order(rule)
@@ -583,7 +598,7 @@ class _Merge:
             part &= value.isNotNull() | is_entry
         elif self.may_be_hidden and (name == "first_value" or not rule.takes_back):
             # What was never set is null in a hidden row, too.
-            part &= ~(self.is_base & f.col(HIDDEN))
+            part &= ~(self.is_base & f.col(HIDDEN_COLUMN))
         if self.retracts and rule.takes_back and name.startswith("last"):
             value = f.when(self.is_retract(records), f.lit(None)).otherwise(value)
         first = name.startswith("first")
@@ -619,7 +634,7 @@ class _Merge:
 
         value = f.col(t.quote_name(rule.column.name))
         if self.entries:
-            value = f.when(self.whole, value).otherwise(f.col(f"{_ENTRY}.text"))
+            value = f.when(self.whole, value).otherwise(f.col(f"{ENTRY_COLUMN}.text"))
         item = f.struct(self.position(records).alias("o"), value.alias("v"))
         return f.array_sort(f.collect_list(f.when(self.taking_part(records, rule) & _is_text(value), item)))
 
@@ -629,7 +644,7 @@ class _Merge:
 
         value = f.col(t.quote_name(rule.column.name))
         part = self.taking_part(records, rule) & value.isNotNull()
-        number = f.col(_NUMBER) if _late_in(rule.group) in records.columns else self.arrival_value()
+        number = f.col(NUMBER_COLUMN) if _late_in(rule.group) in records.columns else self.arrival_value()
         late = f.col(_late_in(rule.group)) if _late_in(rule.group) in records.columns else f.lit(False)
         retract = self.is_retract(records) & ~self.is_base if self.retracts else f.lit(False)
         item = f.struct(number.alias("o"), late.alias("late"), retract.alias("retract"), value.alias("v"))
@@ -672,7 +687,7 @@ class _Merge:
         from pyspark.sql import functions as f
 
         entries, pieces = [], []
-        top = f.col(_TOP)
+        top = f.col(TOP_COLUMN)
         for number, rule in enumerate(self.rules.columns):
             if self.rules.keeps_pieces(rule):
                 pieces.append(self.entries_of_pieces(f.col(_result(number)), rule, top))
@@ -684,8 +699,8 @@ class _Merge:
             if rule.function.name.endswith("non_null_value"):
                 elsewhere |= picked.getField("v").isNull()
             entries.append(f.when(picked.isNotNull() & elsewhere, self.entry(rule.column.id, position)))
-        if _REMOVED in rows.columns:
-            entries.append(f.when(f.col(_REMOVED).isNotNull(), self.entry(REMOVAL, f.col(_REMOVED))))
+        if REMOVED_COLUMN in rows.columns:
+            entries.append(f.when(f.col(REMOVED_COLUMN).isNotNull(), self.entry(REMOVAL, f.col(REMOVED_COLUMN))))
         kept = f.filter(f.array(*entries), lambda entry: entry.isNotNull()) if entries else None
         arrays = [*pieces, *([] if kept is None else [kept])]
         if not arrays:

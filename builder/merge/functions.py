@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stelae.builder.input.change_records import raise_for_row
+from stelae.builder.plan.row_errors import raise_for_row
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.schema.merge_rules import ColumnRule

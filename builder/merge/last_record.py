@@ -11,17 +11,17 @@ engines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stelae.builder.input.change_records import HIDDEN
-from stelae.builder.merge.aggregate import FORGOTTEN, RECORDS
-from stelae.builder.plan.build_plan import SLOT, BuildPlan
-from stelae.builder.write.bucket_writer import KeyComparison, only_sequence
-from stelae.schema.merge_rules import merge_rules, stored_columns
+from stelae.builder.plan.build_plan import BuildPlan
+from stelae.builder.plan.columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
+from stelae.encoding.keys import KeyCodec
+from stelae.schema import types as t
+from stelae.schema.merge_rules import HIDDEN_SINCE, merge_rules, stored_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.spark.column_types import as_arrow_has_it
 
@@ -34,7 +34,15 @@ def winners(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """`records` has the writer's columns: slot, key columns, stored columns, hidden; all records of a key in a row."""
     columns = [*plan.schema.key_columns, *stored_columns(plan.schema)]
     types = [f"_{position} {as_arrow_has_it(column.type).spark()}" for position, column in enumerate(columns)]
-    ddl = ", ".join([f"{SLOT} INT", *types, f"{HIDDEN} BOOLEAN", f"{RECORDS} BIGINT", f"{FORGOTTEN} BOOLEAN"])
+    ddl = ", ".join(
+        [
+            f"{ORDINAL_COLUMN} INT",
+            *types,
+            f"{HIDDEN_COLUMN} BOOLEAN",
+            f"{RECORDS_COLUMN} BIGINT",
+            f"{FORGOTTEN_COLUMN} BOOLEAN",
+        ]
+    )
     return records.mapInArrow(_Winners(plan.schema), ddl)
 
 
@@ -87,9 +95,50 @@ class _Winners:
             columns[first:-1] = only_sequence(self.schema, columns[first:-1], hidden)
         forgotten = hidden & (not merge_rules(self.schema).keeps_tombstones)
         columns += [pa.array(records, pa.int64()), pa.array(forgotten, pa.bool_())]
-        return pa.RecordBatch.from_arrays(columns, names=[*chosen.schema.names, RECORDS, FORGOTTEN])
+        return pa.RecordBatch.from_arrays(columns, names=[*chosen.schema.names, RECORDS_COLUMN, FORGOTTEN_COLUMN])
 
     @property
     def _at_id(self) -> int:
         """Position of the auto-increment column."""
         return 1 + len(self.schema.key_columns) + stored_columns(self.schema).index(self.schema.auto_increment)
+
+
+class KeyComparison:
+    """Tells where a batch that is sorted by ordinal and key goes on to another key."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._codecs = {
+            # NaN equals NaN and null equals null as a key, but not for Arrow: compare the encoded bytes.
+            index: KeyCodec([column])
+            for index, column in enumerate(schema.key_columns)
+            if isinstance(column.type, t.Float | t.Double) or column.type.nullable
+        }
+        self._count = len(schema.key_columns)
+
+    def last_of_key(self, batch: pa.RecordBatch) -> np.ndarray:
+        """For each row but the last: whether the next row has another key. Shape (rows - 1,), bool."""
+        import pyarrow.compute as pc
+
+        rows = batch.num_rows
+        changes = np.zeros(rows - 1, dtype=bool)
+        for index in range(1 + self._count):  # The ordinal, then the key columns.
+            column = batch.column(index)
+            codec = self._codecs.get(index - 1)
+            if codec is not None:
+                column = codec.encode_batch([column])
+            differs = pc.not_equal(column.slice(0, rows - 1), column.slice(1))
+            changes |= differs.to_numpy(zero_copy_only=False)
+        return changes
+
+
+def only_sequence(schema: TableSchema, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
+    """Stored columns of rows that one record made: tombstones keep what orders them, nothing else."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keep = {*schema.options.sequence_field, HIDDEN_SINCE}
+    mask = pa.array(hidden)
+    return [
+        array if column.name in keep else pc.if_else(mask, pa.scalar(None, array.type), array)
+        for column, array in zip(stored_columns(schema), values, strict=True)
+    ]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from stelae.builder.plan.columns import ORDINAL_COLUMN, TASK_COLUMN
 from stelae.schema.merge_rules import MergeRules, merge_rules
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
@@ -28,10 +29,6 @@ from stelae.storage.paths import PartitionValue
 Mode = Literal["merge", "overwrite"]
 MODES: tuple[Mode, ...] = ("merge", "overwrite")
 
-SLOT = "__stelae_slot"
-"""INT column: the slot that a row belongs to; the first column that the writer gets."""
-TASK = "__stelae_task"
-"""INT column: the task that writes the slot, where a task writes several."""
 
 MAX_PARTITIONS = 100_000
 """Partitions that one build may touch; each is a few values on the driver."""
@@ -103,7 +100,7 @@ class BuildPlan:
     @property
     def task_columns(self) -> tuple[str, ...]:
         """Columns that tell the task and slot of a record."""
-        return (SLOT,) if self.one_slot_a_task else (TASK, SLOT)
+        return (ORDINAL_COLUMN,) if self.one_slot_a_task else (TASK_COLUMN, ORDINAL_COLUMN)
 
     @property
     def one_row_a_key(self) -> bool:

@@ -7,7 +7,8 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan.build_plan import SLOT, TASK, BuildPlan, PartitionPlan
+from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan
+from stelae.builder.plan.columns import ORDINAL_COLUMN, TASK_COLUMN
 from stelae.builder.plan.errors import marked
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.encoding.values import value_codec
@@ -28,11 +29,11 @@ def with_slots(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """Records with the slot that each belongs to. One of a partition that is not planned stops the job."""
     from pyspark.sql import functions as f
 
-    slotted = with_places(records, plan.schema, plan.partitions, SLOT)
+    slotted = with_places(records, plan.schema, plan.partitions, ORDINAL_COLUMN)
     if not plan.schema.partition_keys:
         return slotted
     changed = f.raise_error(f.lit(marked(_CHANGED_INPUT))).cast("int")
-    return slotted.withColumn(SLOT, f.coalesce(f.col(SLOT), changed))
+    return slotted.withColumn(ORDINAL_COLUMN, f.coalesce(f.col(ORDINAL_COLUMN), changed))
 
 
 _CHANGED_INPUT = InvalidRequest(
@@ -77,16 +78,16 @@ def on_tasks(slotted: DataFrame, plan: BuildPlan) -> DataFrame:
     from pyspark.sql import functions as f
 
     if plan.one_slot_a_task:
-        return slotted.repartitionById(plan.task_count, f.col(SLOT))
-    slotted = slotted.withColumn(TASK, f.pmod(f.col(SLOT), f.lit(plan.task_count)))
-    return slotted.repartitionById(plan.task_count, f.col(TASK))
+        return slotted.repartitionById(plan.task_count, f.col(ORDINAL_COLUMN))
+    slotted = slotted.withColumn(TASK_COLUMN, f.pmod(f.col(ORDINAL_COLUMN), f.lit(plan.task_count)))
+    return slotted.repartitionById(plan.task_count, f.col(TASK_COLUMN))
 
 
 def by_slot(plan: BuildPlan) -> list[Column]:
     """What a task sorts by first: nothing where it has one slot, as that would blunt Spark's comparison of prefixes."""
     from pyspark.sql import functions as f
 
-    return [] if plan.one_slot_a_task else [f.col(SLOT)]
+    return [] if plan.one_slot_a_task else [f.col(ORDINAL_COLUMN)]
 
 
 def by_key(rows: DataFrame, plan: BuildPlan) -> DataFrame:

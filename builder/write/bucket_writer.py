@@ -1,6 +1,6 @@
 """Sorted rows become sorted files. Everything here runs on executors, once a task.
 
-    Arrow batches of one task, sorted by (slot), key columns, merge order
+    Arrow batches of one task, sorted by (ordinal), key columns, merge order
       → keys encoded               → the last record of each key kept, across batches too
       → tombstones dropped or kept → rows encoded → SST → looked up in → stored under a new name
       → one report a bucket
@@ -25,13 +25,13 @@ import orjson
 
 from stelae.builder.base.owner_client import AskOwner
 from stelae.builder.merge.functions import ArrowFold
+from stelae.builder.merge.last_record import KeyComparison, only_sequence
 from stelae.builder.plan.errors import raise_marked
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData, InvalidRequest, StelaeError
 from stelae.log.id_claims import FIRST_ID, IdRange
-from stelae.schema import types as t
-from stelae.schema.merge_rules import HIDDEN_SINCE, stored_columns
+from stelae.schema.merge_rules import stored_columns
 from stelae.schema.options import FileOptions
 from stelae.schema.table_schema import TableSchema
 from stelae.storage.base import Storage
@@ -93,7 +93,7 @@ class WriteSpec:
     """Slot → partition folder and bucket."""
     task_count: int
     merged: bool
-    """Rows come one a key, with two columns more: `RECORDS` and `FORGOTTEN` of builder/merge/aggregate.py."""
+    """Rows come one a key, with two columns more: RECORDS and FORGOTTEN."""
     keeps_tombstones: bool
     forget_before_ms: int | None
     """Tombstones that became one before this time are dropped."""
@@ -140,47 +140,6 @@ def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield from sink.finish()
     finally:
         sink.close()
-
-
-class KeyComparison:
-    """Tells where a batch that is sorted by slot and key goes on to another key."""
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._codecs = {
-            # NaN equals NaN and null equals null as a key, but not for Arrow: compare the encoded bytes.
-            index: KeyCodec([column])
-            for index, column in enumerate(schema.key_columns)
-            if isinstance(column.type, t.Float | t.Double) or column.type.nullable
-        }
-        self._count = len(schema.key_columns)
-
-    def last_of_key(self, batch: pa.RecordBatch) -> np.ndarray:
-        """For each row but the last: whether the next row has another key. Shape (rows - 1,), bool."""
-        import pyarrow.compute as pc
-
-        rows = batch.num_rows
-        changes = np.zeros(rows - 1, dtype=bool)
-        for index in range(1 + self._count):  # The slot, then the key columns.
-            column = batch.column(index)
-            codec = self._codecs.get(index - 1)
-            if codec is not None:
-                column = codec.encode_batch([column])
-            differs = pc.not_equal(column.slice(0, rows - 1), column.slice(1))
-            changes |= differs.to_numpy(zero_copy_only=False)
-        return changes
-
-
-def only_sequence(schema: TableSchema, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
-    """Stored columns of rows that one record made: tombstones keep what orders them, nothing else."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    keep = {*schema.options.sequence_field, HIDDEN_SINCE}
-    mask = pa.array(hidden)
-    return [
-        array if column.name in keep else pc.if_else(mask, pa.scalar(None, array.type), array)
-        for column, array in zip(stored_columns(schema), values, strict=True)
-    ]
 
 
 class _SlotIds:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from stelae.builder.base.owner_client import AskOwner
 from stelae.builder.base.parent import Ground
-from stelae.builder.input.change_records import HIDDEN
-from stelae.builder.plan.build_plan import SLOT, BuildPlan
+from stelae.builder.plan.build_plan import BuildPlan
+from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.placement import by_key, on_tasks, with_places
 from stelae.builder.write.bucket_writer import BucketReport, IdRanges
@@ -69,8 +69,8 @@ def count_ids(rows: DataFrame, plan: BuildPlan) -> IdCounts:
 
     has_id = f.col(f"_{id_position(plan)}").isNotNull()
     counted = (
-        rows.where(~f.col(HIDDEN))
-        .groupBy(SLOT)
+        rows.where(~f.col(HIDDEN_COLUMN))
+        .groupBy(ORDINAL_COLUMN)
         .agg(f.sum(has_id.cast("bigint")).alias("kept"), f.sum((~has_id).cast("bigint")).alias("needed"))
     )
     with translated(f"building {plan.table.name}"):
@@ -93,11 +93,11 @@ def with_former_ids(rows: DataFrame, former: DataFrame | None, plan: BuildPlan) 
         *(column.alias(key.format(index)) for index, column in enumerate(keys)),
         f.col(t.quote_name(plan.schema.auto_increment.name)).alias(minted),
     )
-    same = [f.col(SLOT) == f.col(slot)]
+    same = [f.col(ORDINAL_COLUMN) == f.col(slot)]
     same += [f.col(f"_{index}").eqNullSafe(f.col(key.format(index))) for index in range(len(keys))]
     joined = rows.join(ids, reduce(and_, same), "left")
     name = f"_{id_position(plan)}"
-    found = joined.withColumn(name, f.when(~f.col(HIDDEN), f.col(minted)))
+    found = joined.withColumn(name, f.when(~f.col(HIDDEN_COLUMN), f.col(minted)))
     return by_key(on_tasks(found, plan).select(*rows.columns), plan)
 
 

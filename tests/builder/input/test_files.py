@@ -18,8 +18,9 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from stelae.builder.input.change_records import ORDER, change_records, order_columns, with_arrival
+from stelae.builder.input.change_records import change_records, order_columns, with_arrival
 from stelae.builder.input.files import escape_glob, format_of, read_files
+from stelae.builder.plan.columns import ORDER_COLUMN
 from stelae.builder.plan.errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema.sql import parse_create_table
@@ -324,7 +325,7 @@ def test_an_unknown_format_is_refused(spark: SparkSession, tmp_path: Path) -> No
 def test_rows_know_their_place(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "id,v\n" + "".join(f"{i},x\n" for i in range(1000)))
     frame = read_files(spark, [path], PAIRS)
-    assert ORDER in frame.columns
+    assert ORDER_COLUMN in frame.columns
     assert ids(frame) == list(range(1000))
 
 
@@ -335,6 +336,6 @@ def test_rows_of_parquet_files_are_numbered_through(spark: SparkSession, tmp_pat
         parquet(tmp_path / name, id=ids_, v=["x"] * 1000) for name, ids_ in zip(names, numbers, strict=True)
     ]  # fmt: skip
     frame = read_files(spark, files, PAIRS)
-    assert order_columns(frame) == [ORDER]
+    assert order_columns(frame) == [ORDER_COLUMN]
     assert ids(frame) == list(range(3000))
     assert ids(with_arrival(spark.read.parquet(*files))) == [*range(2000, 3000), *range(1000, 2000), *range(1000)]
