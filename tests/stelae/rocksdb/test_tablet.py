@@ -1,4 +1,4 @@
-"""Goal: sorted files hold what was written, tablets answer from them, and the files are never touched.
+"""Goal: tablets answer as their files say, the files are never touched, and damage is told.
 
 Method: small files through the real RocksDB; a dict as the model; every kind of damage to a file.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -16,51 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from stelae.errors import CorruptData, InvalidRequest, StelaeError
+from stelae.errors import CorruptData, StelaeError
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.database import BLOCK_BYTES, BLOOM_BITS_PER_KEY
-from stelae.rocksdb.online_rows import OnlineRows
-from stelae.rocksdb.sst_writer import SstInfo, SstWriter
 from stelae.rocksdb.tablet import Tablet
-from stelae.schema.options import FileOptions
 from stelae.storage.checksum import file_checksum
 from tests.files import read_file
-
-
-def write_file(path: Path, rows: dict[bytes, bytes], compression: str = "lz4", **options: int) -> SstInfo:
-    writer = SstWriter(path, FileOptions(compression, **options))
-    writer.write(sorted(rows), [rows[key] for key in sorted(rows)])
-    return writer.finish()
-
-
-def some_rows(count: int, seed: int = 7) -> dict[bytes, bytes]:
-    source = random.Random(seed)
-    return {source.randbytes(source.randrange(1, 20)): source.randbytes(source.randrange(60)) for _ in range(count)}
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
-def test_a_file_is_described_as_it_is(tmp_path: Path, compression: str) -> None:
-    rows = some_rows(1000)
-    path = tmp_path / "a.sst"
-    info = write_file(path, rows, compression)
-    assert info == SstInfo(len(rows), path.stat().st_size, file_checksum(path), min(rows), max(rows))
-    assert dict(read_file(path)) == rows
-    assert [key for key, _ in read_file(path)] == sorted(rows)
-
-
-def test_keys_must_ascend_also_between_calls(tmp_path: Path) -> None:
-    writer = SstWriter(tmp_path / "a.sst")
-    writer.write([b"a", b"c"], [b"1", b"3"])
-    for key in (b"b", b"c"):
-        with pytest.raises(CorruptData, match="ascending"):
-            writer.write([key], [b""])
-
-
-def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    writer = SstWriter(tmp_path / "a.sst")
-    writer.write([], [])
-    with pytest.raises(InvalidRequest, match="at least one row"):
-        writer.finish()
+from tests.stelae.rocksdb.sorted_files import people, some_rows, write_file
 
 
 def test_a_tablet_answers_like_a_dict(tmp_path: Path) -> None:
@@ -178,47 +139,6 @@ def test_damaged_blocks_never_give_wrong_rows(tmp_path: Path) -> None:
             assert all(rows.get(key) == row for key, row in read_file(path))
 
 
-def people(count: int = 20_000) -> dict[bytes, bytes]:
-    return {f"{i:09}".encode(): f"name {i} city {i % 100}".encode() * 2 for i in range(count)}
-
-
-def data_blocks(tablet: Tablet) -> int:
-    properties = tablet._db.property_value("rocksdb.aggregated-table-properties") or ""
-    found = re.search(r"# data blocks=(\d+)", properties)
-    assert found
-    return int(found[1])
-
-
-def test_options_reach_the_file(tmp_path: Path) -> None:
-    rows = people()
-    plain_bytes = sum(map(len, rows)) + sum(map(len, rows.values()))
-    bytes_of: dict[str, int] = {}
-    blocks_of: dict[str, int] = {}
-    for name, options in {
-        "lz4": FileOptions(),
-        "lz4 1 kb": FileOptions("lz4", block_bytes=1024),
-        "lz4 16 kb": FileOptions("lz4", block_bytes=16_384),
-        "zstd": FileOptions("zstd"),
-        "zstd 1": FileOptions("zstd", zstd_level=1),
-        "zstd 19": FileOptions("zstd", zstd_level=19),
-        "none": FileOptions("none"),
-        "none 4 kb": FileOptions("none", block_bytes=4096),
-    }.items():
-        path = tmp_path / f"{name}.sst"
-        writer = SstWriter(path, options)
-        writer.write(list(rows), list(rows.values()))
-        bytes_of[name] = writer.finish().bytes
-        tablet = Tablet.open(tmp_path / f"db {name}", [path])
-        blocks_of[name] = data_blocks(tablet)
-        assert tablet.multi_get(list(rows)[::500]) == list(rows.values())[::500]
-    assert bytes_of["zstd"] < bytes_of["lz4"] < plain_bytes / 2 < plain_bytes < bytes_of["none"]
-    assert bytes_of["lz4 16 kb"] < bytes_of["lz4"] < bytes_of["lz4 1 kb"]
-    assert len({bytes_of["zstd"], bytes_of["zstd 1"], bytes_of["zstd 19"]}) == 3
-    for name, block_bytes in (("lz4", 4096), ("lz4 1 kb", 1024), ("lz4 16 kb", 16_384), ("none", 1024)):
-        assert blocks_of[name] == pytest.approx(plain_bytes / block_bytes, rel=0.25)
-    assert blocks_of["none 4 kb"] == pytest.approx(blocks_of["lz4"], rel=0.01)
-
-
 def test_only_uncompressed_files_are_read_past_the_cache(tmp_path: Path) -> None:
     rows = people()
     for compression in ("none", "lz4", "zstd"):
@@ -285,52 +205,3 @@ def test_a_file_that_is_read_only_is_copied(tmp_path: Path, monkeypatch: pytest.
     tablet = Tablet.open(tmp_path / "db", [file])
     assert file.stat().st_nlink == 1
     assert dict(tablet.scan()) == rows
-
-
-def test_online_rows_are_a_dict(tmp_path: Path) -> None:
-    """Also when some have gone to files."""
-    source = random.Random(3)
-    online = OnlineRows.open(tmp_path / "online", BlockCache(1 << 20))
-    assert (len(online), online.get(b"a"), online.multi_get([b"a"]), list(online.scan())) == (0, None, [None], [])
-    rows: dict[bytes, bytes] = {}
-    count = 0
-    for number in range(50):
-        if number == 25:
-            online._family.flush()
-            assert list((tmp_path / "online").glob("*.sst"))
-        batch = {source.randbytes(source.randrange(1, 4)): source.randbytes(2000) for _ in range(500)}
-        online.put_many(list(batch), list(batch.values()))
-        rows.update(batch)
-        count += len(batch)
-    keys = [*rows, b"", b"missing"]
-    assert [online.get(key) for key in keys] == [rows.get(key) for key in keys]
-    assert online.multi_get(keys) == [rows.get(key) for key in keys]
-    assert list(online.scan()) == sorted(rows.items())
-    ordered = sorted(rows)
-    assert [key for key, _ in online.scan(ordered[100], ordered[200])] == ordered[100:200]
-    online.put_many([], [])
-    online.put_many([b"k", b"k"], [b"1", b"2"])
-    assert online.get(b"k") == b"2"
-    assert len(online) == count + 2
-
-
-def test_online_rows_clean_up(tmp_path: Path) -> None:
-    closed, dropped, scanned = (OnlineRows.open(tmp_path / name) for name in ("closed", "dropped", "scanned"))
-    for online in (closed, dropped, scanned):
-        online.put_many([b"a", b"b"], [b"1", b"2"])
-    closed.close()
-    scan = scanned.scan()
-    assert next(scan) == (b"a", b"1")
-    del online, dropped, scanned
-    gc.collect()
-    assert [path.name for path in tmp_path.iterdir()] == ["scanned"]
-    assert list(scan) == [(b"b", b"2")]
-    del scan
-    gc.collect()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_online_rows_take_no_folder_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(FileExistsError):
-        OnlineRows.open(tmp_path)
-    assert tmp_path.exists()
