@@ -42,10 +42,11 @@ from stelae.service.http.descriptions import Readiness, TableDescription, TableL
 from stelae.service.http.fast_lookup import PointLookups
 from stelae.service.http.insert_route import InsertIfNotExists
 from stelae.service.http.lookup_routes import Lookup, PrefixLookup
+from stelae.service.http.metrics_page import Metrics
 from stelae.service.http.openapi import openapi_page
 from stelae.service.http.uvicorn_protocol import AnswerNow
 from stelae.service.options import ServerOptions
-from stelae.service.tables.counts import Metrics, ServerCounts, TableCounts
+from stelae.service.tables.counts import ServerCounts, TableCounts
 from stelae.service.tables.data_folder import TabletFolder
 from stelae.service.tables.index_builder import HashIndexes
 from stelae.service.tables.served_table import ServedTable, State, unknown_table
@@ -78,12 +79,14 @@ class TabletServer:
         self.options = options
         self.warehouse = warehouse
         self.tables: dict[str, ServedTable] = {}
+        self.writers: dict[str, TableWriter] = {}
+        """Of the same tables: who takes their online writes."""
         self.counts = ServerCounts()
         self.workers = Workers(options, self.tables, self) if options.workers > 1 else None
         """The other processes that answer; None where this is the only one."""
         self.cache = BlockCache(options.block_cache_bytes // options.workers)
         self.threads = ReadThreads()
-        self.metrics = Metrics(self.tables, self.counts, self.cache, wall_clock)
+        self.metrics = Metrics(self.tables, self.writers, self.counts, self.cache, wall_clock)
         self.port = options.port
         """That is listened on, where the option leaves the choice to the system."""
         self.draining = False
@@ -114,7 +117,7 @@ class TabletServer:
         threads = ThreadPoolExecutor(OWNER_THREADS, "stelae-own")
 
         def add(table: ServedTable) -> None:
-            table.writer = TableWriter(
+            self.writers[table.name] = TableWriter(
                 table,
                 self.identity,
                 folder.path,
@@ -130,12 +133,13 @@ class TabletServer:
         watcher = Watcher(
             self.warehouse,
             self.tables,
+            self.writers,
             self.options,
             folder,
             self.cache,
             self.counts,
-            workers=self.workers,
             on_table=add,
+            workers=self.workers,
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
@@ -155,7 +159,7 @@ class TabletServer:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.answers_now.clear()
             self._hot.clear()
-            await asyncio.gather(*(table.writer.close() for table in self.tables.values() if table.writer))
+            await asyncio.gather(*(writer.close() for writer in self.writers.values()))
             await watcher.stop()
             threads.shutdown(wait=False)
             self.threads.close()
@@ -211,7 +215,7 @@ class TabletServer:
             self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts, self.threads).answer
             self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts, self.threads).answer
             reload = partial(watcher.reload, table)
-            insert = InsertIfNotExists(table, self.options, self.counts, self.threads, reload)
+            insert = InsertIfNotExists(self.writers[table.name], self.options, self.counts, self.threads, reload)
             self._hot[insert_path(name)] = insert.answer
 
     async def _await_start(self, watcher: Watcher) -> None:
@@ -279,7 +283,7 @@ def _cold_routes(server: TabletServer) -> FastAPI:
         served = server.served_table(table)
         if served.serving is not None:
             response.headers[SNAPSHOT_HEADER] = str(served.serving.reader.id)
-        return describe_table(served)
+        return describe_table(served, server.writers[served.name])
 
     @api.get("/livez", tags=["probes"], summary="Whether the process works", response_class=Response)
     async def livez() -> Response:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stelae.cli.arguments import WarehouseOption, open_warehouse
+from stelae.cli.screen import count_text
 from stelae.service.options import DEFAULTS, ServerOptions, describe
+
+if TYPE_CHECKING:
+    from stelae.service.server import Ready
 
 
 def register(app: typer.Typer) -> None:
@@ -111,4 +116,16 @@ def serve(
 
     from stelae.service.server import run_server
 
-    run_server(options, opened)
+    run_server(options, opened, lambda ready: _say_ready(ready, options.workers))
+
+
+def _say_ready(ready: Ready, workers: int) -> None:
+    """The one line on standard output."""
+    text = f"serving {count_text(ready.tables, 'table')}, {count_text(ready.rows, 'row')}"
+    for names, what in ((ready.never_built, "never built"), (ready.not_loadable, "not loadable, see the log")):
+        if names:
+            text += f" ({what}: {', '.join(names)})"
+    if workers > 1:
+        text += f", with {workers} workers"
+    sys.stdout.write(f"{text}, at {ready.url}, ready in {ready.seconds:.1f} s\n")
+    sys.stdout.flush()

@@ -21,12 +21,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
 
-from stelae.cli.screen import count_text
 from stelae.errors import InvalidRequest
 from stelae.service.app import TabletServer, create_app
 from stelae.service.http.uvicorn_config import BACKLOG, GC_THRESHOLDS, leave_pandas_out, uvicorn_config
@@ -42,19 +42,39 @@ EXIT_WAIT_S = 5.0
 """How long threads that wait for storage may take after the last request."""
 
 
-def run_server(options: ServerOptions, warehouse: Warehouse) -> None:
-    """Serve until a signal says to stop. Returns when everything is closed."""
+def run_server(options: ServerOptions, warehouse: Warehouse, on_ready: Callable[[Ready], None]) -> None:
+    """Serve until a signal says to stop. Returns when everything is closed. `on_ready` is called once, when all tables
+    are loaded, or have failed to.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     started = time.perf_counter()
     listening = _bind(options)
     app = create_app(options, warehouse)
     app.port = listening.getsockname()[1]
-    app.on_ready = lambda: _say_ready(app, listening, time.perf_counter() - started)
+    app.on_ready = lambda: on_ready(_ready(app, listening, time.perf_counter() - started))
     gc.set_threshold(*GC_THRESHOLDS)
     leave_pandas_out()
     with listening:
         _Server(uvicorn_config(app, options, answering(app.answers_now)), app, options.drain_s).run(sockets=[listening])
     _leave()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a server has when it is ready."""
+
+    url: str
+    """Where it listens."""
+    seconds: float
+    """Since it was started."""
+    tables: int
+    """That are served."""
+    rows: int
+    """Of them."""
+    never_built: Sequence[str]
+    """Tables without a snapshot."""
+    not_loadable: Sequence[str]
+    """Tables with snapshots of which none loads; the log says why."""
 
 
 class _Server(uvicorn.Server):
@@ -128,24 +148,18 @@ def _bind(options: ServerOptions) -> socket.socket:
     return listening
 
 
-def _say_ready(app: TabletServer, listening: socket.socket, seconds: float) -> None:
-    """The one line on standard output."""
+def _ready(app: TabletServer, listening: socket.socket, seconds: float) -> Ready:
     gc.collect()
     gc.freeze()  # what is loaded now stays: no need to look through it again
     host, port = listening.getsockname()[:2]
-    served = [table for table in app.tables.values() if table.state is State.READY]
-    totals = [table.serving.reader.snapshot.totals for table in served if table.serving]
-    rows = sum(total.rows - total.hidden_rows for total in totals)
-    text = f"serving {count_text(len(served), 'table')}, {count_text(rows, 'row')}"
-    for state, what in ((State.EMPTY, "never built"), (State.FAILED, "not loadable, see the log")):
-        others = [name for name, table in app.tables.items() if table.state is state]
-        if others:
-            text += f" ({what}: {', '.join(others)})"
-    if app.workers is not None:
-        text += f", with {app.options.workers} workers"
     where = f"[{host}]" if ":" in host else host
-    sys.stdout.write(f"{text}, at http://{where}:{port}, ready in {seconds:.1f} s\n")
-    sys.stdout.flush()
+
+    def names(state: State) -> list[str]:
+        return [name for name, table in app.tables.items() if table.state is state]
+
+    served = [app.tables[name].serving for name in names(State.READY)]
+    rows = sum(serving.reader.snapshot.totals.visible_rows for serving in served if serving is not None)
+    return Ready(f"http://{where}:{port}", seconds, len(served), rows, names(State.EMPTY), names(State.FAILED))
 
 
 def _leave() -> None:

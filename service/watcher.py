@@ -20,7 +20,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from stelae.service.tables.data_folder import TabletFolder
 from stelae.service.tables.pinned_snapshots import Pins
 from stelae.service.tables.served_table import Keeping, ServedTable, Serving
 from stelae.service.workers.leader import Workers
-from stelae.service.writes.table_writer import Attachment
+from stelae.service.writes.table_writer import Attachment, TableWriter
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.base import exists
@@ -84,18 +84,23 @@ class Watcher:
         self,
         warehouse: Warehouse,
         tables: dict[str, ServedTable],
+        writers: Mapping[str, TableWriter],
         options: ServerOptions,
         folder: TabletFolder,
         cache: BlockCache,
         counts: ServerCounts,
         *,
+        on_table: Callable[[ServedTable], None],
         workers: Workers | None = None,
-        on_table: Callable[[ServedTable], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        """`on_table` is called with a table that was found, before anything else is done with it: it gives it its
+        writer, in `writers`, and its routes.
+        """
         self._warehouse = warehouse
         self._tables = tables
+        self._writers = writers
         self._options = options
         self._folder = folder
         self._cache = cache
@@ -169,7 +174,7 @@ class Watcher:
         running = self._loading.get(table.name)
         if running is not None:
             await asyncio.wait([running])
-            if table.writer is not None and table.writer.owner is not None:
+            if self._writers[table.name].owner is not None:
                 return
             # It may have gone past that point before it was wanted.
         if table.name not in self._loading and table.name in self._opened:
@@ -239,9 +244,9 @@ class Watcher:
 
     async def _look_after_writes(self, table: ServedTable) -> None:
         opened = self._opened.get(table.name)
-        if table.writer is None or opened is None or table.name in self._loading:
+        if opened is None or table.name in self._loading:
             return
-        if await table.writer.look(opened) and table.name not in self._loading:
+        if await self._writers[table.name].look(opened) and table.name not in self._loading:
             self._start(table)
 
     def _look_failed(self, table: ServedTable, error: StelaeError) -> None:
@@ -254,9 +259,9 @@ class Watcher:
     async def _load(self, table: ServedTable, opened: Table, apart: bool) -> None:
         started = self._clock()
         previous = table.serving.reader if table.serving else None
+        writer = self._writers[table.name]
         try:
-            if table.writer is not None:
-                await table.writer.take(opened)  # it may commit a snapshot
+            await writer.take(opened)  # it may commit a snapshot
             newest_id = await _in(self._loads, opened.snapshots.latest_id)
             if newest_id is None:
                 return
@@ -265,8 +270,7 @@ class Watcher:
             async with self._announced(table, loaded.reader):
                 if not await self._bring_in(table, opened, loaded, previous, started):
                     return
-            if table.writer is not None:
-                await table.writer.swapped(opened)
+            await writer.swapped(opened)
         except StelaeError as exc:
             self._load_failed(table, exc)
         except Exception as exc:
@@ -282,14 +286,11 @@ class Watcher:
         self, table: ServedTable, opened: Table, loaded: Loaded, previous: SnapshotReader | None, started: float
     ) -> bool:
         """Serve what was loaded, with the online rows above it. False if there is nothing new in it."""
-        if table.writer is None:
-            attachment = Attachment(loaded.reader)
-        else:
-            attachment = await table.writer.attach(opened, loaded.reader)
-            if attachment.finish is None and _same(previous, loaded.reader):
-                # Online rows of a time when the table was ours are shown on.
-                table.recovered()
-                return False
+        attachment = await self._writers[table.name].attach(opened, loaded.reader)
+        if attachment.finish is None and _same(previous, loaded.reader):
+            # Online rows of a time when the table was ours are shown on.
+            table.recovered()
+            return False
         self._swap(table, loaded, attachment, self._clock() - started)
         return True
 
@@ -321,7 +322,7 @@ class Watcher:
             "%s: snapshot %d is served (%s rows, %.2f s%s)",
             table.name,
             snapshot.id,
-            f"{snapshot.totals.rows - snapshot.totals.hidden_rows:,}",
+            f"{snapshot.totals.visible_rows:,}",
             seconds,
             f"; before: {before.reader.id}" if before else "",
         )

@@ -165,7 +165,7 @@ def summarize_table(table: ServedTable) -> TableSummary:
     return TableSummary(**_summary(table))
 
 
-def describe_table(table: ServedTable) -> TableDescription:
+def describe_table(table: ServedTable, writer: TableWriter) -> TableDescription:
     """Everything about one table."""
     serving = table.serving
     return TableDescription(
@@ -173,7 +173,7 @@ def describe_table(table: ServedTable) -> TableDescription:
         schemas=[_schema(schema) for _, schema in sorted(serving.reader.table.schemas.items())] if serving else [],
         hash_index_bytes=serving.reader.hash_index_bytes if serving else 0,
         kept_snapshots=serving.open_ids[1:] if serving else [],
-        writes=None if table.writer is None else _writes(table.writer),
+        writes=_writes(writer),
         served=None if serving is None else _snapshot(serving.reader.snapshot, serving.reader.table.schema),
     )
 
@@ -186,7 +186,7 @@ def _summary(table: ServedTable) -> dict[str, Any]:
         "state": table.state,
         "snapshot": _served_id(table),
         "newest_snapshot": table.newest_id,
-        "rows": None if snapshot is None else snapshot.totals.rows - snapshot.totals.hidden_rows,
+        "rows": None if snapshot is None else snapshot.totals.visible_rows,
         "buckets": None if snapshot is None else sum(p.bucket_count for p in snapshot.partitions),
         "error": _trouble(table.error),
         "schema": None if schema is None else _schema(schema),
@@ -238,7 +238,7 @@ def _snapshot(snapshot: Snapshot, schema: TableSchema) -> SnapshotDescription:
         build_id=snapshot.build_id,
         kind=snapshot.kind,
         created=datetime.fromtimestamp(snapshot.created_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
-        rows=snapshot.totals.rows - snapshot.totals.hidden_rows,
+        rows=snapshot.totals.visible_rows,
         files=snapshot.totals.files,
         bytes=snapshot.totals.bytes,
         partition_count=len(snapshot.partitions),
@@ -251,6 +251,6 @@ def _partition(partition: PartitionFiles, schema: TableSchema) -> PartitionDescr
     return PartitionDescription(
         values=dict(zip(schema.partition_keys, partition.values, strict=True)),
         buckets=partition.bucket_count,
-        rows=totals.rows - totals.hidden_rows,
+        rows=totals.visible_rows,
         bytes=totals.bytes,
     )

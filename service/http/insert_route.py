@@ -24,8 +24,8 @@ from stelae.service.http.lookup_routes import CHUNK_KEYS, Endpoint, dumps, parse
 from stelae.service.http.row_cache import HotRows
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts
-from stelae.service.tables.served_table import PIN, OpenSnapshot, ServedTable
-from stelae.service.writes.table_writer import Answer
+from stelae.service.tables.served_table import PIN, OpenSnapshot
+from stelae.service.writes.table_writer import Answer, TableWriter
 from stelae.wire.arrow_stream import rows_schema
 from stelae.wire.http_api import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
 
@@ -45,14 +45,15 @@ class InsertIfNotExists(Endpoint):
 
     def __init__(
         self,
-        table: ServedTable,
+        writer: TableWriter,
         options: ServerOptions,
         counts: ServerCounts,
         threads: ReadThreads,
         reload: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(table, options, counts, threads)
-        self._counts = table.counts.operations[INSERT]
+        super().__init__(writer.served, options, counts, threads)
+        self._writer = writer
+        self._counts = self.table.counts.operations[INSERT]
         self._reload = reload
         self._hot_of: OpenSnapshot | None = None
         self._hot: dict[tuple[str, ...] | None, HotRows] = {}
@@ -69,11 +70,8 @@ class InsertIfNotExists(Endpoint):
             raise InvalidRequest(
                 "an insert goes into the table as it is now", place=SNAPSHOT_HEADER, hint="leave the header out"
             )
-        writer = self.table.writer
-        if writer is None:
-            raise self.table.unavailable()
-        if writer.owner is None:
-            await writer.open(self._reload)
+        if self._writer.owner is None:
+            await self._writer.open(self._reload)
 
     async def parts(self, opened: OpenSnapshot, body: dict[str, Any]) -> list[bytes]:
         keys = body.get("keys")
@@ -111,13 +109,10 @@ class InsertIfNotExists(Endpoint):
         parameters: Parameters,
         body: bytes,
     ) -> list[bytes]:
-        writer = self.table.writer
-        if writer is None:
-            raise self.table.unavailable()
         self.open_table().shape(parameters.columns)  # what can't be answered is not inserted
         keys = await keys_of(body, self.open_table(), self.options.max_body_bytes, self.threads)
         check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
-        answer = await writer.insert(keys, self._reload)
+        answer = await self._writer.insert(keys, self._reload)
         reader = answer.opened.reader
         form = RowsForm(reader.table.shape(parameters.columns), parameters.encoded)
         schema = rows_schema(form.type, reader.id, inserted=True)
@@ -153,16 +148,13 @@ class InsertIfNotExists(Endpoint):
 
     async def _insert(self, keys: list[Any], body: dict[str, Any]) -> tuple[Answer, list[bytes]]:
         """The answer for keys, and its rows as JSON."""
-        writer = self.table.writer
-        if writer is None:
-            raise self.table.unavailable()
         shape_of(body, self.open_table())  # what can't be answered is not inserted
         if len(keys) == 1:
             parsed = parse_keys(keys, 0, 1, self.open_table())
-            answer = await writer.insert_one(parsed[0], self._reload)
+            answer = await self._writer.insert_one(parsed[0], self._reload)
         else:
             parsed = await self._parsed(keys)
-            answer = await writer.insert(parsed, self._reload)
+            answer = await self._writer.insert(parsed, self._reload)
         rows = await self._as_json(answer.rows, parsed, shape_of(body, answer.opened.reader.table))
         return answer, rows
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.names import TableName
@@ -26,9 +25,6 @@ from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import TableSchema
 from stelae.service.tables.counts import TableCounts
 from stelae.wire.http_api import SNAPSHOT_HEADER
-
-if TYPE_CHECKING:
-    from stelae.service.writes.table_writer import TableWriter
 
 PIN = SNAPSHOT_HEADER.lower().encode()
 """The header as ASGI spells it."""
@@ -144,8 +140,6 @@ class ServedTable:
         """The newest definition; None when it can't be read, `error` then says why."""
         self.counts = TableCounts()
         self.serving: Serving | None = None
-        self.writer: TableWriter | None = None
-        """Takes online writes; None as long as nobody runs the table."""
         self.loading = False
         self.newest_id: int | None = None
         """The newest snapshot on storage, as far as known."""

@@ -68,7 +68,7 @@ def looked_up(server: Server, *keys: str) -> list[int | None]:
 
 
 def writer_of(server: Server, table: str = "shop.uids") -> Any:
-    return server.app.tables[table].writer
+    return server.app.writers[table]
 
 
 # Rows
