@@ -22,6 +22,7 @@ from stelae.cli.arguments import (
 )
 from stelae.errors import InvalidRequest, Unavailable
 from stelae.schema import types as t
+from stelae.schema.key_columns import check_key_columns, check_within_key
 
 if TYPE_CHECKING:
     from stelae.client.client import Client
@@ -124,26 +125,20 @@ def key_values(schema: TableSchema, texts: Sequence[str], nulls: Sequence[str], 
         if not (equals and (name in schema.by_name or not holds_text)) and len(texts) == 1 == len(schema.primary_key):
             name, value = schema.primary_key[0], text
         elif not equals:
-            raise InvalidRequest(f"{text!r} is not column=value", place=text, hint=_key_hint(schema))
+            hint = "the primary key is " + " ".join(f"{name}=..." for name in schema.primary_key)
+            raise InvalidRequest(f"{text!r} is not column=value", place=text, hint=hint)
         _check_name(schema, name, values)
         values[name] = value_codec(schema.by_name[name]).from_text(value, name)
     for name in nulls:
         _check_name(schema, name, values)
         values[name] = value_codec(schema.by_name[name]).from_json(None, name)
-    missing = [name for name in schema.primary_key if name not in values]
-    if missing and not prefix:
-        raise InvalidRequest(
-            f"the key lacks {', '.join(missing)}",
-            place=", ".join(missing),
-            hint=f"{_key_hint(schema)}; some of it: --prefix",
-        )
+    if not prefix:
+        check_key_columns(schema, values, hint="some of it: --prefix")
     return values
 
 
 def _check_name(schema: TableSchema, name: str, given: Mapping[str, Any]) -> None:
-    if name not in schema.primary_key:
-        known = "is not a column of the primary key" if name in schema.by_name else "is no column of the table"
-        raise InvalidRequest(f"{name!r} {known}", place=name, hint=_key_hint(schema))
+    check_within_key(schema, [name])
     if name in given:
         raise InvalidRequest(f"{name!r} is given twice", place=name)
 
@@ -271,10 +266,6 @@ def open_client(url: str) -> Client:
 def _is_typed(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _key_hint(schema: TableSchema) -> str:
-    return "the primary key is " + " ".join(f"{name}=..." for name in schema.primary_key)
 
 
 def _json(found: Found, prefix: bool) -> dict[str, Any]:
