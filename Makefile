@@ -1,15 +1,15 @@
-# make demo    builds tables from real flights with Spark, serves them, asks them
-# make test    everything that must pass
+# make demo        builds tables from real flights with Spark, serves them, asks them
+# make test        everything that must pass
+# make test-long   what finds more the longer it runs, for longer
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-SPARK_TESTS := tests/builder tests/stelae/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-full format docs clean
+.PHONY: help demo test test-long check bench bench-full format docs clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,15 +17,15 @@ help: ## what can be made
 demo: $(READY) ## install what is needed, then the guided tour on real data (ARGS="--keep" leaves the server running)
 	$(BIN)/stelae demo $(ARGS)
 
-# Two at a time: those of the one Spark session, which keeps a core busy, and all others.
-test: $(READY) check ## all tests and checks (ARGS="tests/stelae -k keys" runs some)
+test: $(READY) ## all checks and tests, as in CI (ARGS="tests/stelae -k keys" runs some tests)
 ifdef ARGS
 	$(PYTEST) $(ARGS)
 else
-	@others=$$(mktemp); $(PYTEST) $(SPARK_TESTS:%=--ignore=%) > "$$others" 2>&1 & running=$$!; \
-	  $(PYTEST) $(SPARK_TESTS); with_spark=$$?; \
-	  wait $$running; without=$$?; cat "$$others"; rm -f "$$others"; exit $$((with_spark || without))
+	@.ci/test $(BIN)
 endif
+
+test-long: $(READY) ## long forms of the tests that have one: random tables, schedules, crashes (ARGS="-k crash")
+	$(PYTEST) --long $(ARGS)
 
 check: $(READY) ## linters, types, deployment files
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""One Spark session for the whole suite, one place for scratch."""
+"""One Spark session for the whole suite, one place for scratch, and which tests a run of this length has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.length import is_chosen
+from tests.light_session import LIGHT_SESSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +24,17 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="tests that have a long form, in it (tests/length.py)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if not is_chosen(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if is_chosen(item)]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small, quick session: light compilation, few partitions, the shared defaults otherwise."""
@@ -28,14 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     folder = tmp_path_factory.mktemp("spark")
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(folder / "local"))
-    session = local_session(
-        cores=2,
-        memory="1g",
-        settings={
-            "spark.sql.shuffle.partitions": "4",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
+    options = {**LIGHT_SESSION, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    session = local_session(cores=2, memory="1g", settings=options)
     yield session
     session.stop()

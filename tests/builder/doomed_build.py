@@ -16,10 +16,11 @@ from pathlib import Path
 from stelae.builder import Progress, run_build
 from stelae.builder.local.session import local_session
 from stelae.snapshot.warehouse import Warehouse
+from tests.light_session import LIGHT_SESSION
 
 
 def main(folder: Path, phase: str) -> None:
-    spark = local_session(cores=2, memory="1g", settings={"spark.sql.shuffle.partitions": "4"})
+    spark = local_session(cores=2, memory="1g", settings=LIGHT_SESSION)
 
     def die_at(progress: Progress) -> None:
         if progress.phase == phase:

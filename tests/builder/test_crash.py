@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
 from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Warehouse
+from tests.length import only_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 DAY_S = 86_400
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", ["files", "commit", "none"])
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["files", pytest.param("commit", marks=only_long), "none"])
 def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None:
     folder = tmp_path / "warehouse"
     warehouse = Warehouse(folder)
@@ -41,15 +43,7 @@ def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None
     build(spark, warehouse, "users", spark.range(100).selectExpr("id", "concat('old', id) AS name"))
     old_files = {file.path for file in table.storage.list()}
 
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.builder.doomed_build", str(folder), phase],
-        capture_output=True, text=True, timeout=180, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark")},
-    )  # fmt: skip
-    assert process.returncode == -signal.SIGKILL, process.stderr
-    wait_for_writers_to_end(folder)
-
-    committed = "COMMITTED" in process.stdout
+    committed = "COMMITTED" in killed_in(phase, folder)
     assert committed == (phase == "none")
     expected = "new" if committed else "old"
     assert table.snapshots.latest_id() == (2 if committed else 1)
@@ -71,8 +65,8 @@ def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None
     assert read(spark, warehouse, "users").count() == (300_000 if committed else 100)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", ["files", "commit"])
+@pytest.mark.long
+@pytest.mark.parametrize("phase", [pytest.param("files", marks=only_long), "commit"])
 def test_a_killed_build_that_mints(spark: SparkSession, tmp_path: Path, phase: str) -> None:
     """Its ids are wasted, and its number is taken: the next build takes the table over from it."""
     folder = tmp_path / "warehouse"
@@ -83,12 +77,7 @@ def test_a_killed_build_that_mints(spark: SparkSession, tmp_path: Path, phase: s
     )
     build(spark, warehouse, "users", spark.range(100).selectExpr("id", "concat('old', id) AS name"))
     before = {row.id: row.number for row in read(spark, warehouse, "users").collect()}
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.builder.doomed_build", str(folder), phase],
-        capture_output=True, text=True, timeout=180, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark")},
-    )  # fmt: skip
-    assert process.returncode == -signal.SIGKILL, process.stderr
+    killed_in(phase, folder)
     claims = TableClaims(table.storage, BIGINT_LIMIT)
     assert [str(claim.ids) for claim in claims.all()] == ["1 to 100", "101 to 300,000"]
     current = TableOwnership(table.storage, str(table.name)).current()
@@ -101,16 +90,31 @@ def test_a_killed_build_that_mints(spark: SparkSession, tmp_path: Path, phase: s
     after = {row.id: row.number for row in read(spark, warehouse, "users").collect()}
     assert sorted(after.values()) == [*range(1, 101), *range(300_001, 300_006)]
     assert {key: after[key] for key in before} == before
-    wait_for_writers_to_end(folder)
     problems = verify_snapshot(table, table.snapshots.read()).problems
     assert not problems
 
 
-def wait_for_writers_to_end(folder: Path, timeout_s: float = 30) -> None:
-    """Executors of a killed driver end by themselves; until then they may still write."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        before = sorted(str(path) for path in folder.rglob("*"))
-        time.sleep(1)
-        if before == sorted(str(path) for path in folder.rglob("*")):
-            return
+def killed_in(phase: str, folder: Path) -> str:
+    """A build of 300,000 rows that is killed in this phase. Returns what it printed, when the last of its executors has
+    ended as well: until then they may still write.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.builder.doomed_build", str(folder), phase],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(folder.parent / "spark")}, start_new_session=True,
+    )  # fmt: skip
+    printed, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
+    while runs_any_of(process.pid):
+        time.sleep(0.05)
+    return printed
+
+
+def runs_any_of(session: int) -> bool:
+    """Whether a process of this session runs."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=True).stdout
+    for pid, state in (line.split() for line in listed.splitlines()):
+        with suppress(ProcessLookupError):
+            if not state.startswith("Z") and os.getsid(int(pid)) == session:
+                return True
+    return False

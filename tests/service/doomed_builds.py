@@ -13,10 +13,11 @@ from stelae.builder import Progress, run_build
 from stelae.builder.local.session import local_session
 from stelae.errors import StelaeError
 from stelae.snapshot.warehouse import Warehouse
+from tests.light_session import LIGHT_SESSION
 
 
 def main(folder: Path) -> None:
-    spark = local_session(cores=2, memory="1g", settings={"spark.sql.shuffle.partitions": "2"})
+    spark = local_session(cores=2, memory="1g", settings=LIGHT_SESSION)
     phase = ""
 
     def tell(progress: Progress) -> None:

@@ -3,8 +3,8 @@
 Method: real `stelae serve` processes, half of them on a bad disk, are killed (SIGKILL) and stalled (SIGSTOP) at random
 moments while clients insert keys that overlap. Books are kept of every answer. After each round they are held against
 what storage has, read without a server, and against what the next server answers, to lookups and to inserts. What a
-killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/log/test_writer.py. A few
-rounds run with the other tests. All of it, on one table, or rounds of some kinds alone:
+killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/log/test_writer.py. Four
+rounds run in the gate, some dozens in `make test-long`. All of it, on one table, or rounds of some kinds alone:
 
     python -m tests.service.test_crash 200
     python -m tests.service.test_crash 200 kill race     # or others; --seed N  --keep; without spark by default
@@ -41,6 +41,7 @@ from stelae.errors import Conflict
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import TableClaims, id_limit
 from stelae.snapshot.warehouse import Warehouse
+from tests.length import length, only_long
 from tests.service.crashing import (
     UIDS,
     WAIT_S,
@@ -59,6 +60,10 @@ from tests.service.crashing import (
 KINDS = ["kill", "standby", "race", "fold", "mint", "spark"]
 CI_SEED = 7
 """What is to happen is the same in every run with the other tests; when it happens is up to the machine."""
+ROUNDS = length(
+    short=("kill", "mint", "fold", "race"),
+    long=("kill", "mint", "fold", "kill", "race", "standby", "mint", "fold", "kill") * 5,
+)
 DISKS = ("good", "good", "slow", "slow", "failing")
 CLIENTS = 4
 NAMES = "abc"
@@ -439,16 +444,16 @@ def crashes(folder: Path, seed: int) -> Iterator[Crashes]:
         running.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_servers(tmp_path: Path) -> None:
     with crashes(tmp_path, CI_SEED) as running:
-        for kind in ("kill", "mint", "fold", "kill", "race", "standby", "mint", "fold", "kill"):
+        for kind in ROUNDS:
             print(f"{kind}: {running.round(kind)}")
         running.check_at_the_end()
         assert len(running.books) > 0
 
 
-@pytest.mark.slow
+@only_long
 def test_builds_with_spark(tmp_path: Path) -> None:
     with crashes(tmp_path, CI_SEED) as running:
         for beside, killed in ((True, "server"), (False, "build")):

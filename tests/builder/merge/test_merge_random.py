@@ -29,11 +29,12 @@ from tests.builder.merge import bitmaps
 from tests.builder.merge.case_tables import KIND, read_rows, served_rows
 from tests.builder.merge.merge_model import RETRACTABLE, Model, Record
 from tests.cases import Case, comparable
+from tests.length import length
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DEFAULT_SEEDS = 10
+DEFAULT_SEEDS = length(short=4, long=40)
 KEYS = 25
 RECORDS = 220
 
@@ -43,6 +44,7 @@ def seeds() -> range:
     return range(int(first or 0), int(last))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds())
 def test_builds_agree_with_the_model(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     example = make_example(random.Random(seed))

@@ -19,6 +19,7 @@ from tests.builder.merge.case_tables import KIND, output_value
 from tests.builder.merge.merge_model import Model
 from tests.builder.merge.test_merge_random import frame_of, key_of, make_example
 from tests.cases import comparable
+from tests.length import length
 from tests.service.serving import serving
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 BATCH = 500
 
 
-@pytest.mark.parametrize("seed", range(9000, 9004))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(9000, 9000 + length(short=2, long=20)))
 def test_a_running_server_answers_what_was_built(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     example = make_example(random.Random(seed))
     case = example.case

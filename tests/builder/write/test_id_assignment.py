@@ -35,6 +35,7 @@ from tests.builder.merge.case_tables import frame_of
 from tests.builder.merge.test_merge_cases import QUICK
 from tests.builder.online import URL, insert_online
 from tests.cases import Case, load
+from tests.length import only_long
 from tests.service.test_process import run
 from tests.tables import commit_rows
 
@@ -596,8 +597,16 @@ def test_a_build_beside_an_owner_commits_behind_a_fence(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["deduplicate", "deduplicate with sequence", "partial-update", "aggregation"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "deduplicate",
+        pytest.param("deduplicate with sequence", marks=only_long),
+        pytest.param("partial-update", marks=only_long),
+        "aggregation",
+    ],
+)
 def test_random_histories(spark: SparkSession, tmp_path: Path, engine: str) -> None:
     """Builds, deletes, overwrites, rows written online, builds that lose their commit: a key keeps its id as long as it
     has a row, and no id is given twice.

@@ -14,7 +14,7 @@ were told.
 
 A test that can't fail is worth nothing: each rule of the protocol can be left out (`BUGS`), and the same checks have to
 notice. Most bugs are found by seeds; where three processes have to meet at the wrong moment, a story leads them there.
-More seeds than a test run has: `python -m tests.stelae.log.test_protocol_simulation 5000 100000`.
+More seeds than `make test-long` has: `python -m tests.stelae.log.test_protocol_simulation 5000 100000`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ from stelae.log.id_claims import Claim, TableClaims
 from stelae.storage.base import StoredFile, exists
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
+from tests.length import length
 
 TABLE = "shop.uids"
-SCHEDULES = 2_000
+SCHEDULES = length(short=500, long=10_000)
+SEARCHED = 2_000
+"""Schedules in which a rule that is left out has to be noticed."""
 STEPS = 400
 
 BUGS = {
@@ -771,15 +774,16 @@ def run(seed: int, bug: str = "") -> World:
 
 def assert_found(bug: str = "") -> None:
     """Some seed finds that a promise is broken."""
-    for seed in range(SCHEDULES):
+    for seed in range(SEARCHED):
         try:
             run(seed, bug)
         except Violation as found:
             print(found)
             return
-    pytest.fail(f"{SCHEDULES} schedules find no harm in it")
+    pytest.fail(f"{SEARCHED} schedules find no harm in it")
 
 
+@pytest.mark.long
 def test_the_protocol_keeps_its_promises() -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
