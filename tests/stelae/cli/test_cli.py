@@ -413,7 +413,7 @@ def test_lookup_in_an_older_snapshot(stelae: Printed, folder: str, users: Table)
         (("shop.users", "-w", "W"), 2, "the key lacks user_id"),
         (("shop.users", "x", "-w", "W"), 2, "no BIGINT"),
         (("shop.users", "--null", "user_id", "-w", "W"), 2, "user_id is null"),
-        (("shop.users", "name=x", "-w", "W"), 2, "not a primary-key column: 'v'"),
+        (("shop.users", "name=x", "-w", "W"), 2, "not a primary-key column: 'name'"),
         (("shop.users", "1", "2", "-w", "W"), 2, "not column=value"),
         (("shop.users", "user_id=1", "user_id=2", "-w", "W"), 2, "given twice"),
         (("shop.users", "1", "-w", "W", "--columns", "nix"), 2, "unknown column 'nix'"),
