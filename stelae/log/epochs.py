@@ -33,8 +33,8 @@ from types import NoneType
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
-from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.storage.base import Storage, exists
+from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from stelae.storage.base import Storage, exists, put_or_settle
 from stelae.storage.checksum import seal_json
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
 from stelae.storage.sealed_json import open_sealed_fields
@@ -158,13 +158,24 @@ class TableOwnership:
             taken_ms=int(self._clock() * 1000),
             note=note,
         )
-        try:
-            self.storage.put_if_absent(epoch_path(wanted.number), encode_epoch(wanted))
-        except AlreadyExists:
-            return self._settle(wanted)
-        except Unavailable as exc:
-            return self._settle_after(exc, wanted)
-        return wanted
+        stored = put_or_settle(
+            self.storage,
+            epoch_path(wanted.number),
+            encode_epoch(wanted),
+            wanted,
+            lambda: self.read(wanted.number),
+            doubt=f"epoch {wanted.number} of {self.table} was taken",
+            hint="look who owns the table before the next attempt; it may be this one",
+        )
+        if stored != wanted:
+            raise Conflict(
+                f"epoch {stored.number} of {self.table} was taken by {stored}, so {wanted.owner!r} cannot take it"
+                if stored.kind != "free"
+                else f"epoch {stored.number} of {self.table} is taken: {stored}",
+                place=self._place(epoch_path(wanted.number)),
+                hint="look who owns the table now, and take over from there if that is meant",
+            )
+        return stored
 
     def release(self, epoch: Epoch, *, note: str = "") -> bool:
         """Give the table up: the next epoch says that it is free. False when somebody took over before.
@@ -179,30 +190,6 @@ class TableOwnership:
         return True
 
     # Leaves
-
-    def _settle(self, wanted: Epoch) -> Epoch:
-        """The epoch is taken: by us, whose answer got lost, or by somebody else."""
-        stored = self.read(wanted.number)
-        if stored == wanted:
-            return stored
-        raise Conflict(
-            f"epoch {stored.number} of {self.table} was taken by {stored}, so {wanted.owner!r} cannot take it"
-            if stored.kind != "free"
-            else f"epoch {stored.number} of {self.table} is taken: {stored}",
-            place=self._place(epoch_path(wanted.number)),
-            hint="look who owns the table now, and take over from there if that is meant",
-        )
-
-    def _settle_after(self, error: Unavailable, wanted: Epoch) -> Epoch:
-        """The storage did not say whether the epoch was put: look."""
-        try:
-            return self._settle(wanted)
-        except (NotFound, Unavailable):
-            raise Unavailable(
-                f"it is not known whether epoch {wanted.number} of {self.table} was taken: {error.message}",
-                place=self._place(epoch_path(wanted.number)),
-                hint="look who owns the table before the next attempt; it may be this one",
-            ) from error
 
     def _newest_number(self) -> int | None:
         return max(self.numbers(), default=None)

@@ -20,14 +20,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
-from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
+from stelae.errors import CorruptData, InvalidRequest, NotFound
 from stelae.schema.table_schema import Column
 from stelae.schema.types import Int
-from stelae.storage.base import Storage
+from stelae.storage.base import Storage, put_or_settle
 from stelae.storage.checksum import seal_json
 from stelae.storage.paths import CLAIM_FOLDER, claim_path, parse_claim_path
 from stelae.storage.sealed_json import MAX_COUNT, open_sealed_fields
@@ -120,7 +121,15 @@ class TableClaims:
                 created_ms=int(self._clock() * 1000),
             )
             check_follows(previous, wanted, f"claim {wanted.number}, before it is written")
-            stored = self._put(wanted)
+            stored = put_or_settle(
+                self.storage,
+                claim_path(wanted.number),
+                encode_claim(wanted),
+                wanted,
+                partial(self.read, wanted.number),
+                doubt=f"ids {wanted.ids} were claimed",
+                hint="none of them is used; claim again: at worst they stay unused",
+            )
             if stored == wanted:
                 return stored
             previous = stored  # Somebody else was faster. Each turn of the loop is a claim that somebody got.
@@ -176,25 +185,6 @@ class TableClaims:
                 hint="nothing was claimed; a BIGINT column has more, in a new table: a column keeps its type",
             )
         return IdRange(first, first + min(count, left) - 1)
-
-    def _put(self, claim: Claim) -> Claim:
-        """Put a claim, and return what is stored under its number: this one, or somebody else's."""
-        path = claim_path(claim.number)
-        try:
-            self.storage.put_if_absent(path, encode_claim(claim))
-        except AlreadyExists:
-            return self.read(claim.number)
-        except Unavailable as exc:
-            # The storage did not say whether it was put: look.
-            try:
-                return self.read(claim.number)
-            except (NotFound, Unavailable):
-                raise Unavailable(
-                    f"it is not known whether ids {claim.ids} were claimed: {exc.message}",
-                    place=self._place(path),
-                    hint="none of them is used; claim again: at worst they stay unused",
-                ) from exc
-        return claim
 
     def _place(self, path: str) -> str:
         return f"{self.storage.url}/{path}"

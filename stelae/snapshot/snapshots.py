@@ -30,9 +30,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
+from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot, decode_snapshot, encode_snapshot
-from stelae.storage.base import Storage, StoredFile, exists
+from stelae.storage.base import Storage, StoredFile, exists, put_or_settle
 from stelae.storage.paths import (
     SNAPSHOT_FOLDER,
     floor_path,
@@ -145,7 +145,7 @@ class TableSnapshots:
             )
         latest = self.latest_id() or FIRST_ID - 1
         if latest >= snapshot.id:
-            return self._settle(snapshot)
+            return self._own(self._load(snapshot.id), snapshot)
         if latest != snapshot.id - 1:
             raise InvalidRequest(
                 f"snapshot {snapshot.id} of {self.table} cannot follow snapshot {latest}", place=self.table
@@ -157,13 +157,16 @@ class TableSnapshots:
                 place=self._place(missing[0]),
                 hint="nothing was committed; a clean-up whose grace is shorter than the build may have removed them",
             )
-        try:
-            self.storage.put_if_absent(snapshot_path(snapshot.id), data)
-        except AlreadyExists:
-            return self._settle(snapshot)
-        except Unavailable as exc:
-            return self._settle_after(exc, snapshot)
-        return snapshot
+        stored = put_or_settle(
+            self.storage,
+            snapshot_path(snapshot.id),
+            data,
+            snapshot,
+            lambda: self._load(snapshot.id),
+            doubt=f"snapshot {snapshot.id} of {self.table} was committed",
+            hint="commit the same snapshot again: that is safe, and says which",
+        )
+        return self._own(stored, snapshot)
 
     def rollback(
         self, to: int, *, now_ms: int, build_id: str | None = None, versions: Mapping[str, str] | None = None
@@ -268,9 +271,8 @@ class TableSnapshots:
                 hint="restore it, or expire it: snapshots below the floor need no manifest",
             ) from exc
 
-    def _settle(self, snapshot: Snapshot) -> Snapshot:
-        """The number is taken: by us, whose answer got lost, or by somebody else."""
-        stored = self._load(snapshot.id)
+    def _own(self, stored: Snapshot, snapshot: Snapshot) -> Snapshot:
+        """What is stored under the number of `snapshot`, if it is by the same build; else Conflict."""
         if stored.build_id == snapshot.build_id:
             return stored
         raise Conflict(
@@ -279,17 +281,6 @@ class TableSnapshots:
             place=self._place(snapshot_path(snapshot.id)),
             hint="nothing of this build is visible; build again on top of the newest snapshot",
         )
-
-    def _settle_after(self, error: Unavailable, snapshot: Snapshot) -> Snapshot:
-        """The storage did not say whether the manifest was put: look."""
-        try:
-            return self._settle(snapshot)
-        except (NotFound, Unavailable):
-            raise Unavailable(
-                f"it is not known whether snapshot {snapshot.id} of {self.table} was committed: {error.message}",
-                place=self._place(snapshot_path(snapshot.id)),
-                hint="commit the same snapshot again: that is safe, and says which",
-            ) from error
 
     def _load(self, snapshot_id: int) -> Snapshot:
         path = snapshot_path(snapshot_id)

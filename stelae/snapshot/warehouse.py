@@ -24,7 +24,7 @@ from stelae.schema.alter import AlterTable, evolve
 from stelae.schema.checks import check_table
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.snapshots import TableSnapshots
-from stelae.storage.base import Storage, exists
+from stelae.storage.base import Storage, exists, put_or_settle
 from stelae.storage.checksum import open_sealed_json, seal_json
 from stelae.storage.open import open_storage
 from stelae.storage.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
@@ -95,16 +95,21 @@ class Warehouse:
         schema = evolve(table.schemas, change, stored=table.stored_column_ids())
         if schema.id == table.schema.id:
             return table
-        try:
-            table.storage.put_if_absent(schema_path(schema.id), encode_schema(schema))
-        except AlreadyExists as exc:
-            # Our own, whose answer got lost, or another one that is the same.
-            if read_schema(table.storage, schema.id) != schema:
-                raise Conflict(
-                    f"schema {schema.id} of {table.name} was written by somebody else meanwhile",
-                    place=f"{table.url}/{schema_path(schema.id)}",
-                    hint="nothing of this change was applied; look at the table, and alter it again",
-                ) from exc
+        stored = put_or_settle(
+            table.storage,
+            schema_path(schema.id),
+            encode_schema(schema),
+            schema,
+            lambda: read_schema(table.storage, schema.id),
+            doubt=f"schema {schema.id} of {table.name} was written",
+            hint="look at the table before you alter it again",
+        )
+        if stored != schema:  # One that is the same is as good as our own.
+            raise Conflict(
+                f"schema {schema.id} of {table.name} was written by somebody else meanwhile",
+                place=f"{table.url}/{schema_path(schema.id)}",
+                hint="nothing of this change was applied; look at the table, and alter it again",
+            )
         return self.table(change.name)
 
     def table(self, name: str | TableName) -> Table:

@@ -12,7 +12,7 @@ never changed, so there is no overwrite, no append and no rename. The one primit
 others get AlreadyExists.
 
 A call that raises Unavailable may have happened or not (its answer can get lost). A caller that must know reads the
-name again and compares the content; `stelae/snapshot/snapshots.py` does.
+name again and compares the content: `put_or_settle`.
 
 Errors of the operating system and of obstore become ours in the storages: NotFound, AlreadyExists, and Unavailable for
 all else, a full disk and missing permissions included.
@@ -20,12 +20,14 @@ all else, a full disk and missing permissions included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from stelae.errors import InvalidRequest, NotFound
+from stelae.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,30 @@ def exists(storage: Storage, path: str) -> bool:
     except NotFound:
         return False
     return True
+
+
+def put_or_settle(
+    storage: Storage, path: str, data: bytes, value: T, read: Callable[[], T], *, doubt: str, hint: str
+) -> T:
+    """Put a small file, whatever its answer says, and return what is stored under the name from now on.
+
+    That is `value`, which `data` encodes, or what `read` finds there: somebody else's, or this very value if an earlier
+    answer got lost. The caller compares; so a value names the attempt that wrote it. Unavailable where that stays
+    unknown: the storage did not say, and does not (yet) have the file. `doubt` says what may have happened ("epoch 3
+    was taken"), `hint` what to do.
+    """
+    try:
+        storage.put_if_absent(path, data)
+    except AlreadyExists:
+        return read()
+    except Unavailable as exc:
+        try:
+            return read()
+        except (NotFound, Unavailable):
+            raise Unavailable(
+                f"it is not known whether {doubt}: {exc.message}", place=f"{storage.url}/{path}", hint=hint
+            ) from exc
+    return value
 
 
 def checked_path(path: str) -> str:

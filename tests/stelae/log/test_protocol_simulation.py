@@ -33,7 +33,7 @@ import pytest
 from stelae.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, Unavailable
 from stelae.log.epochs import Epoch, TableOwnership
 from stelae.log.id_claims import Claim, TableClaims
-from stelae.storage.base import StoredFile, exists
+from stelae.storage.base import Storage, StoredFile, exists, put_or_settle
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
 from tests.length import length
@@ -822,19 +822,13 @@ def test_seeds_find_every_rule_that_is_left_out(bug: str) -> None:
     assert_found(bug)
 
 
-def test_seeds_find_a_taken_claim_that_is_taken_for_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def put(claims: TableClaims, claim: Claim) -> Claim:
-        with suppress(AlreadyExists):
-            honest(claims, claim)
-        return claim
+@pytest.mark.parametrize("module", ["id_claims", "epochs"])
+def test_seeds_find_a_taken_number_that_is_taken_for_ones_own(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    def settled(storage: Storage, path: str, data: bytes, value: Any, read: Callable[[], Any], **said: str) -> Any:
+        put_or_settle(storage, path, data, value, read, **said)
+        return value
 
-    honest = TableClaims._put
-    monkeypatch.setattr(TableClaims, "_put", put)
-    assert_found()
-
-
-def test_seeds_find_a_taken_epoch_that_is_taken_for_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TableOwnership, "_settle", lambda ownership, wanted: wanted)
+    monkeypatch.setattr(f"stelae.log.{module}.put_or_settle", settled)
     assert_found()
 
 
