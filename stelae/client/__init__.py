@@ -2,13 +2,21 @@
 
 A client says what it wants as an operation; two clients carry operations out.
 
-    operations.py        what a call asks and what becomes of the answers: generators without I/O
-    json_codec.py        keys and rows by a table's schema, in JSON; arrow_codec.py: in Arrow
-    dataframes.py        tables of pandas and Polars
-    retry.py             what is asked again, and when
-    client.py            over connection_pool.py, which speaks http1.py
-    async_client.py      with asyncio
-    stats.py             what a client counted
+    settings.py, results.py      what a client is made with; what its calls give
+    client_base.py               what both clients are
+    operations.py                what a call asks and what becomes of the answers
+        arguments.py             what callers give, checked
+        json_codec.py            keys and rows by a table's schema, in JSON; arrow_codec.py: in Arrow
+        dataframes.py            tables of pandas and Polars
+        exchange.py, replies.py  one request, and what its answer is
+        retry.py                 what is asked again, and when
+        request.py, steps.py     what operations and clients say to each other
+    client.py                    over connection_pool.py, which speaks http1.py
+    async_client.py              with asyncio
+    stats.py                     what a client counted
+
+Sockets, threads and clocks are in `client.py`, `connection_pool.py` and `async_client.py` alone; what is in the list
+between `operations.py` and them has no I/O and is tested without it. Read `operations.py` first, then `exchange.py`.
 
 The names below load on first use.
 """

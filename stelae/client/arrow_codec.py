@@ -24,7 +24,7 @@ from stelae.schema.table_schema import Column, TableSchema
 from stelae.wire import http_api as wire
 from stelae.wire.arrow_stream import END, SNAPSHOT, RowsAnswer
 
-MAX_SELECTIONS = 64
+MAX_PREPARED_SELECTIONS = 64
 """Selections of columns that are kept prepared."""
 
 
@@ -33,7 +33,7 @@ class UnfitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class ArrowKeys:
     """Keys or prefixes: conformed columns, in the order of the table."""
 
     schema: pa.Schema
@@ -78,7 +78,7 @@ class Selection:
         return urlencode({wire.COLUMNS_PARAMETER: ",".join(self.names)})
 
 
-class ArrowView:
+class ArrowCodec:
     """Keys and rows of one table."""
 
     def __init__(self, schema: TableSchema, schemas: Mapping[int, TableSchema]) -> None:
@@ -90,12 +90,12 @@ class ArrowView:
 
     # Keys
 
-    def keys(self, table: pa.Table) -> Keys:
+    def keys(self, table: pa.Table) -> ArrowKeys:
         """Keys of a table: of all columns of the primary key and no others, in any order."""
         missing = [name for name in self.schema.primary_key if name not in table.column_names]
         return self._conformed(table, self.schema.primary_key_columns, missing)
 
-    def prefixes(self, table: pa.Table) -> Keys:
+    def prefixes(self, table: pa.Table) -> ArrowKeys:
         """Prefixes: of any columns of the primary key; which make a prefix is for the server to say."""
         present = [column for column in self.schema.primary_key_columns if column.name in table.column_names]
         if not table.num_columns:
@@ -104,7 +104,7 @@ class ArrowView:
             )
         return self._conformed(table, present, [])
 
-    def _conformed(self, table: pa.Table, columns: Sequence[Column], missing: list[str]) -> Keys:
+    def _conformed(self, table: pa.Table, columns: Sequence[Column], missing: list[str]) -> ArrowKeys:
         names = table.column_names
         if missing or set(names) != {column.name for column in columns} or len(names) != len(columns):
             for name in names:
@@ -120,7 +120,7 @@ class ArrowView:
             hint = f"the primary key is {', '.join(self.schema.primary_key)}"
             raise InvalidRequest(message, place="keys", hint=hint)
         schema, head = self._head(tuple(column.name for column in columns))
-        return Keys(schema, [_conformed(table.column(column.name), column) for column in columns], head)
+        return ArrowKeys(schema, [_conformed(table.column(column.name), column) for column in columns], head)
 
     def _head(self, names: tuple[str, ...]) -> tuple[pa.Schema, bytes]:
         head = self._heads.get(names)
@@ -136,7 +136,7 @@ class ArrowView:
         wanted = None if columns is None else tuple(columns)
         found = self._selections.get(wanted)
         if found is None:
-            if len(self._selections) >= MAX_SELECTIONS:
+            if len(self._selections) >= MAX_PREPARED_SELECTIONS:
                 self._selections.clear()
             found = self._selections[wanted] = self._select(self.schema.column_names if wanted is None else wanted)
         return found

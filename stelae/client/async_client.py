@@ -16,7 +16,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stelae.client.connection_pool import (
+from stelae.client.client_base import ClientBase
+from stelae.client.http1 import Response
+from stelae.client.json_codec import Key, Row
+from stelae.client.operations import DEFAULT_PAGE_SIZE
+from stelae.client.request import (
     Broken,
     Failure,
     Insecure,
@@ -28,89 +32,40 @@ from stelae.client.connection_pool import (
     PastDeadline,
     Request,
 )
-from stelae.client.http1 import Response
-from stelae.client.json_codec import Key, Row
-from stelae.client.operations import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_CONNECTIONS,
-    DEFAULT_PAGE_SIZE,
-    DEFAULT_RETRIES,
-    DEFAULT_TIMEOUT_S,
-    Calls,
-    Page,
-    Settings,
-    Steps,
-    TableInfo,
-    Together,
-)
-from stelae.client.retry import Pause, Send
-from stelae.client.stats import ClientStats
+from stelae.client.results import Page, TableInfo
+from stelae.client.steps import Pause, SendRequest, Steps, Together
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
-    import ssl
-
     import aiohttp
 
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(ClientBase):
     """`Client` for asyncio. Safe to share between the tasks of a loop; one a loop is enough.
 
     Decoding large answers takes the loop's time: a batch of 10,000 rows about a millisecond in Arrow, ten as dicts.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        deadline_s: float | None = None,
-        retries: int = DEFAULT_RETRIES,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        parallel: int = 1,
-        connections: int = DEFAULT_CONNECTIONS,
-        compression: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """As `Client`."""
-        self._start(
-            Settings(
-                url, timeout_s, deadline_s, retries, batch_size, parallel, connections, compression, headers or {}, tls
-            )
-        )
-
-    def _start(self, settings: Settings) -> None:
+    def _open(self) -> None:
         _require_aiohttp()
-        self._settings = settings
-        self._calls = Calls(settings)
-        self._headers = {"Accept-Encoding": "identity", **settings.all_headers()}
+        self._headers = {"Accept-Encoding": "identity", **self._settings.all_headers()}
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._free = asyncio.Semaphore(settings.connections)
+        self._free = asyncio.Semaphore(self._settings.connections)
         self._closed = False
-
-    @property
-    def url(self) -> str:
-        return self._calls.url
-
-    @property
-    def stats(self) -> ClientStats:
-        """What this client has done so far."""
-        return self._calls.counters.snapshot()
 
     # Tables
 
     async def tables(self) -> list[TableInfo]:
         """As `Client.tables`."""
-        return await self._run(self._calls.tables())
+        return await self._run(self._operations.tables())
 
     async def describe(self, table: str) -> TableInfo:
         """As `Client.describe`."""
-        return await self._run(self._calls.describe(table))
+        return await self._run(self._operations.describe(table))
 
     # Rows
 
@@ -118,7 +73,7 @@ class AsyncClient:
         self, table: str, key: Key, *, columns: Sequence[str] | None = None, snapshot: int | None = None
     ) -> Row | None:
         """As `Client.lookup`."""
-        return await self._run(self._calls.lookup(table, key, columns=columns, snapshot=snapshot))
+        return await self._run(self._operations.lookup(table, key, columns=columns, snapshot=snapshot))
 
     async def lookup_many(
         self,
@@ -130,7 +85,9 @@ class AsyncClient:
         found: str | None = None,
     ) -> Any:
         """As `Client.lookup_many`."""
-        return await self._run(self._calls.lookup_many(table, keys, columns=columns, snapshot=snapshot, found=found))
+        return await self._run(
+            self._operations.lookup_many(table, keys, columns=columns, snapshot=snapshot, found=found)
+        )
 
     async def prefix_lookup(
         self,
@@ -143,7 +100,7 @@ class AsyncClient:
         snapshot: int | None = None,
     ) -> Page:
         """As `Client.prefix_lookup`."""
-        steps = self._calls.prefix_lookup(
+        steps = self._operations.prefix_lookup(
             table, prefix, limit=limit, columns=columns, page_token=page_token, snapshot=snapshot
         )
         return await self._run(steps)
@@ -159,7 +116,7 @@ class AsyncClient:
         prefix_index: str = "prefix",
     ) -> Any:
         """As `Client.prefix_lookup_many`."""
-        steps = self._calls.prefix_lookup_many(
+        steps = self._operations.prefix_lookup_many(
             table, prefixes, columns=columns, snapshot=snapshot, limit=limit, prefix_index=prefix_index
         )
         return await self._run(steps)
@@ -195,7 +152,7 @@ class AsyncClient:
         inserted: str | None = None,
     ) -> Any:
         """As `Client.insert_if_not_exists`. A call that is cancelled may have inserted its keys."""
-        steps = self._calls.insert_if_not_exists(table, keys, columns=columns, found=found, inserted=inserted)
+        steps = self._operations.insert_if_not_exists(table, keys, columns=columns, found=found, inserted=inserted)
         return await self._run(steps)
 
     # Life
@@ -215,12 +172,6 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    def __repr__(self) -> str:
-        return f"AsyncClient({self.url!r})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _client, (type(self), self._settings)
-
     # Carrying out calls
 
     async def _run(self, steps: Steps[T]) -> T:
@@ -230,21 +181,21 @@ class AsyncClient:
     async def _drive(self, steps: Steps[T], deadline: float | None) -> T:
         given: Any = None
         try:
-            action = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    if type(action) is Send:
-                        given = await self._send(action.request, deadline)
-                    elif type(action) is Pause:
-                        given = deadline is None or time.monotonic() + action.seconds < deadline
+                    if type(step) is SendRequest:
+                        given = await self._send(step.request, deadline)
+                    elif type(step) is Pause:
+                        given = deadline is None or time.monotonic() + step.seconds < deadline
                         if given:
-                            await asyncio.sleep(action.seconds)
-                    elif type(action) is Together:
-                        given = await self._together(action.calls, deadline)
+                            await asyncio.sleep(step.seconds)
+                    elif type(step) is Together:
+                        given = await self._together(step.operations, deadline)
                 except (Failure, StelaeError) as exc:
-                    action = steps.throw(exc)
+                    step = steps.throw(exc)
                 else:
-                    action = steps.send(given)
+                    step = steps.send(given)
         except StopIteration as done:
             result: T = done.value
             return result
@@ -270,7 +221,7 @@ class AsyncClient:
 
     async def _send(self, request: Request, deadline: float | None) -> Response:
         """Ask once, when a connection is free."""
-        session, free = self._opened(self._calls.url + request.path)
+        session, free = self._opened(self.url + request.path)
         left_s = _left_s(deadline)
         wait_s = self._settings.timeout_s if left_s is None else min(left_s, self._settings.timeout_s)
         try:
@@ -288,7 +239,7 @@ class AsyncClient:
         import aiohttp
         from yarl import URL
 
-        endpoint = self._calls.endpoint
+        endpoint = self._operations.exchange.endpoint
         timeout_s = self._settings.timeout_s
         left_s = _left_s(deadline)
         scheme = "https" if endpoint.secure else "http"
@@ -364,9 +315,3 @@ def _require_aiohttp() -> None:
             place="AsyncClient",
             hint="python -m pip install 'stelae[async]'",
         ) from exc
-
-
-def _client(kind: type[AsyncClient], settings: Settings) -> AsyncClient:
-    client = kind.__new__(kind)
-    client._start(settings)
-    return client

@@ -1,11 +1,11 @@
 """The client: lookups and inserts over HTTP.
 
-    Client ──► calls.py: what a call asks, as a generator ──► views.py, arrow_views.py: keys and rows by the schema
-       │              └─ retries.py: when it asks again
-       └────► transport.py: connections ──► http1.py: bytes
+    Client ──► operations.py ──► json_codec.py, arrow_codec.py       what a call asks, as a generator of steps
+       │            └─────────► exchange.py ──► retry.py
+       └─────► connection_pool.py ──► http1.py                       the steps carried out, with blocking sockets
 
-What a call means is in `stelae/client/operations.py`, once for this client and for `stelae/client/async_client.py`.
-Here it is carried out, with blocking sockets: the fastest way from Python (docs/decisions/0022-client-transport.md).
+What a call means is in `operations.py`, once for this client and for `async_client.py`. Blocking sockets are the
+fastest way from Python (docs/decisions/0022-client-transport.md).
 
 docs/client.md tells how to use the client, docs/http.md what goes over the wire.
 """
@@ -19,34 +19,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from stelae.client.connection_pool import Failure, Transport
+from stelae.client.client_base import ClientBase
+from stelae.client.connection_pool import Transport
 from stelae.client.json_codec import Key, Row
-from stelae.client.operations import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_CONNECTIONS,
-    DEFAULT_PAGE_SIZE,
-    DEFAULT_RETRIES,
-    DEFAULT_TIMEOUT_S,
-    Calls,
-    InsertedRows,
-    Page,
-    PrefixRows,
-    Rows,
-    Settings,
-    SnapshotGone,
-    Steps,
-    TableInfo,
-    Together,
-)
-from stelae.client.retry import Pause, Send
+from stelae.client.operations import DEFAULT_PAGE_SIZE
+from stelae.client.request import Failure
+from stelae.client.results import InsertedRows, Page, PrefixRows, Rows, SnapshotGone, TableInfo
 from stelae.client.stats import ClientStats
+from stelae.client.steps import Pause, SendRequest, Steps, Together
 from stelae.errors import StelaeError
 from stelae.wire import http_api as wire
-
-if TYPE_CHECKING:
-    import ssl
 
 __all__ = [
     "Client",
@@ -64,7 +48,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Client:
+class Client(ClientBase):
     """Looks up and inserts rows at a tablet server. Safe to share between threads; one a process is enough.
 
         with Client("http://localhost:8000") as client:
@@ -76,60 +60,22 @@ class Client:
     A client that was pickled, or taken along by a fork, opens connections of its own.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        deadline_s: float | None = None,
-        retries: int = DEFAULT_RETRIES,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        parallel: int = 1,
-        connections: int = DEFAULT_CONNECTIONS,
-        compression: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """`url` is the server's, with a path in front of `/v1` if a proxy adds one.
-
-        `timeout_s` bounds each wait: to connect, to send, for an answer. `deadline_s` bounds a whole call, repetitions
-        and all. `batch_size` keys go into one request, more are split; `parallel` of the requests of one lookup are
-        under way at a time. At most `connections` are open at a time. `compression="zstd"` compresses requests.
-        `headers` go with every request (`Authorization`, ...). `tls` says whom to trust behind https, by default whom
-        this machine trusts.
-        """
-        self._start(
-            Settings(
-                url, timeout_s, deadline_s, retries, batch_size, parallel, connections, compression, headers or {}, tls
-            )
-        )
-
-    def _start(self, settings: Settings) -> None:
-        self._settings = settings
-        self._calls = Calls(settings)
+    def _open(self) -> None:
+        settings, exchange = self._settings, self._operations.exchange
         self._transport = Transport(
-            self._calls.endpoint, settings.all_headers(), settings.timeout_s, settings.connections, settings.tls
+            exchange.endpoint, settings.all_headers(), settings.timeout_s, settings.connections, settings.tls
         )
         self._process = os.getpid()
-
-    @property
-    def url(self) -> str:
-        return self._calls.url
-
-    @property
-    def stats(self) -> ClientStats:
-        """What this client has done so far."""
-        return self._calls.counters.snapshot()
 
     # Tables
 
     def tables(self) -> list[TableInfo]:
         """All tables that the server serves."""
-        return self._run(self._calls.tables())
+        return self._run(self._operations.tables())
 
     def describe(self, table: str) -> TableInfo:
         """One table: its schema, the snapshot being served, and what else the server says of it."""
-        return self._run(self._calls.describe(table))
+        return self._run(self._operations.describe(table))
 
     # Rows
 
@@ -142,7 +88,7 @@ class Client:
         a nullable column may be None. `columns` selects columns. `snapshot` asks for the row as it was in that
         snapshot, which the server must still have open.
         """
-        return self._run(self._calls.lookup(table, key, columns=columns, snapshot=snapshot))
+        return self._run(self._operations.lookup(table, key, columns=columns, snapshot=snapshot))
 
     @overload
     def lookup_many(
@@ -176,7 +122,7 @@ class Client:
         `__arrow_c_stream__`), a DataFrame with the same index for a pandas DataFrame. A key that has no row is null in
         all columns; `found` names a column more that says which have one.
         """
-        return self._run(self._calls.lookup_many(table, keys, columns=columns, snapshot=snapshot, found=found))
+        return self._run(self._operations.lookup_many(table, keys, columns=columns, snapshot=snapshot, found=found))
 
     def prefix_lookup(
         self,
@@ -193,7 +139,7 @@ class Client:
         `prefix` maps the first so many key columns, and any partition columns, to their values; an empty one stands
         for all rows. `page_token` continues after an earlier page.
         """
-        steps = self._calls.prefix_lookup(
+        steps = self._operations.prefix_lookup(
             table, prefix, limit=limit, columns=columns, page_token=page_token, snapshot=snapshot
         )
         return self._run(steps)
@@ -214,7 +160,7 @@ class Client:
         columns, behind a column named `prefix_index` that says which prefix a row belongs to, from 0. Many prefixes go
         into one request then. A list of mappings is asked one by one, and gives `PrefixRows`: a list of rows a prefix.
         """
-        steps = self._calls.prefix_lookup_many(
+        steps = self._operations.prefix_lookup_many(
             table, prefixes, columns=columns, snapshot=snapshot, limit=limit, prefix_index=prefix_index
         )
         return self._run(steps)
@@ -280,7 +226,7 @@ class Client:
         in parts. To ask for the same keys again is always right: a key that is there keeps its row. `inserted` is
         False for what an earlier attempt inserted, also for one that this call repeated by itself.
         """
-        steps = self._calls.insert_if_not_exists(table, keys, columns=columns, found=found, inserted=inserted)
+        steps = self._operations.insert_if_not_exists(table, keys, columns=columns, found=found, inserted=inserted)
         return self._run(steps)
 
     # Life
@@ -297,37 +243,31 @@ class Client:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Client({self.url!r})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _client, (type(self), self._settings)
-
     # Carrying out calls
 
     def _run(self, steps: Steps[T]) -> T:
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._calls.budget.after_fork()
+            self._operations.exchange.budget.after_fork()
         seconds = self._settings.deadline_s
         return self._drive(steps, None if seconds is None else time.monotonic() + seconds)
 
     def _drive(self, steps: Steps[T], deadline: float | None) -> T:
         given: Any = None
         try:
-            action = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    if type(action) is Send:
-                        given = self._transport.send(action.request, fresh=action.fresh, deadline=deadline)
-                    elif type(action) is Pause:
-                        given = pause(action.seconds, deadline)
-                    elif type(action) is Together:
-                        given = self._together(action.calls, deadline)
+                    if type(step) is SendRequest:
+                        given = self._transport.send(step.request, fresh=step.fresh, deadline=deadline)
+                    elif type(step) is Pause:
+                        given = pause(step.seconds, deadline)
+                    elif type(step) is Together:
+                        given = self._together(step.operations, deadline)
                 except (Failure, StelaeError) as exc:
-                    action = steps.throw(exc)
+                    step = steps.throw(exc)
                 else:
-                    action = steps.send(given)
+                    step = steps.send(given)
         except StopIteration as done:
             result: T = done.value
             return result
@@ -361,9 +301,3 @@ def pause(seconds: float, deadline: float | None) -> bool:
         return False
     time.sleep(seconds)
     return True
-
-
-def _client(kind: type[Client], settings: Settings) -> Client:
-    client = kind.__new__(kind)
-    client._start(settings)
-    return client

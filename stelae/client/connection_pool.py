@@ -17,11 +17,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
 
 from stelae.client.http1 import AnswerReader, NotHttpError, Response, header_lines, request_head
+from stelae.client.request import (
+    Broken,
+    Failure,
+    Insecure,
+    Late,
+    LateToConnect,
+    NoneFree,
+    NotHttp,
+    NotReached,
+    PastDeadline,
+    Request,
+)
+from stelae.client.settings import Endpoint
 from stelae.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -29,134 +40,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 65536
 """What is read at once while the length of an answer is not known."""
-JOINED_BYTES = 256 * 1024
+MAX_BYTES_WITH_HEAD = 256 * 1024
 """A shorter body is sent with its head, in one call and, where it fits, in one packet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a client asks."""
-
-    method: str
-    path: str
-    """Path and query, from `/v1` on; ASCII."""
-    body: bytes | pa.Buffer | None = None
-    headers: Mapping[str, str] | None = None
-    """Those of this request; the transport adds those of the client."""
-
-
-class Failure(Exception):
-    """A request got no answer."""
-
-    repeatable = True
-    """Whether a repetition may help."""
-    stale = False
-    """The connection had lain idle, and was closed before the request was sent: it never got to the server."""
-
-
-class NotReached(Failure):
-    """No connection."""
-
-
-class Broken(Failure):
-    """The connection broke before the answer was whole."""
-
-    def __init__(self, reason: str, *, stale: bool = False) -> None:
-        super().__init__(reason)
-        self.stale = stale
-
-
-class Late(Failure):
-    """No answer in time. The server is busy as it is: it is not asked again."""
-
-    repeatable = False
-
-
-class LateToConnect(Late):
-    """No connection in time."""
-
-    repeatable = True
-
-
-class PastDeadline(Failure):
-    """The time for the whole call is over."""
-
-    repeatable = False
-
-
-class NoneFree(Failure):
-    """All connections were in use for as long as a request may wait."""
-
-    repeatable = False
-
-
-class Insecure(Failure):
-    """TLS failed: the certificate, or no TLS at all behind this port."""
-
-    repeatable = False
-
-
-class NotHttp(Failure):
-    """Whatever answers there does not speak HTTP/1.1."""
-
-    repeatable = False
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a server is."""
-
-    url: str
-    """As given, without a slash at its end."""
-    secure: bool
-    host: str
-    port: int
-    authority: str
-    """What the header `Host` says."""
-    path: str
-    """In front of `/v1`, where a proxy adds one."""
-
-    @classmethod
-    def parse(cls, url: str) -> Endpoint:
-        example = "such as http://localhost:8000"
-        try:
-            parsed = urlsplit(url)
-            host, port = parsed.hostname, parsed.port
-            ascii_host = host.encode("ascii" if host.isascii() else "idna").decode() if host else ""
-        except (ValueError, TypeError, AttributeError) as exc:
-            raise InvalidRequest(f"not a URL: {url!r}", place="url", hint=example) from exc
-        if parsed.scheme not in ("http", "https") or not host or any(ord(c) <= 32 or ord(c) == 127 for c in url):
-            raise InvalidRequest(f"not the URL of a tablet server: {url!r}", place="url", hint=example)
-        if "?" in url or "#" in url or "@" in parsed.netloc:
-            raise InvalidRequest(
-                f"a tablet server has a URL without user, query and fragment, not {url!r}", place="url", hint=example
-            )
-        secure = parsed.scheme == "https"
-        shown = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
-        authority = shown if port is None else f"{shown}:{port}"
-        path = quote(parsed.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
-        return cls(
-            url.rstrip("/"), secure, ascii_host, port if port is not None else 443 if secure else 80, authority, path
-        )
-
-
-def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Header fields of a caller, which must not be more than they seem."""
-    checked: dict[str, str] = {}
-    for name, value in (headers or {}).items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidRequest(f"a header maps text to text, not {name!r} to {value!r}", place="headers")
-        wrong = not name or not name.isascii() or any(c <= " " or c in ':"(),/;<=>?@[\\]{}\x7f' for c in name)
-        try:
-            value.encode("latin-1")
-        except UnicodeEncodeError:
-            wrong = True
-        if wrong or any(c in value for c in "\r\n\0"):
-            raise InvalidRequest(f"not a header field: {name!r}", place="headers", hint="no line breaks, Latin-1 only")
-        if name.lower() in ("host", "content-length", "transfer-encoding", "connection"):
-            raise InvalidRequest(f"header {name} is the client's own", place="headers")
-        checked[name] = value
-    return checked
 
 
 class Transport:
@@ -338,7 +223,7 @@ class Connection:
             sock.settimeout(_wait_s(self._timeout_s, deadline))
         if body is None:
             sock.sendall(head)
-        elif len(body) <= JOINED_BYTES:
+        elif len(body) <= MAX_BYTES_WITH_HEAD:
             sock.sendall(b"".join((head, body)))
         else:
             sock.sendall(head)

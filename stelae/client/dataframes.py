@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Frame:
+class KeyTable:
     """Keys that came as a table."""
 
     def __init__(self, table: pa.Table, frame: Any = None) -> None:
@@ -47,14 +47,14 @@ class Frame:
         return frame
 
 
-def frame_of(keys: Any) -> Frame | None:
+def key_table(keys: Any) -> KeyTable | None:
     """Keys that are a table; None where they are something else: a list, an array, a series, ..."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(keys, pandas.DataFrame):
         import pyarrow as pa
 
         try:
-            return Frame(pa.Table.from_pandas(keys, preserve_index=False), keys)
+            return KeyTable(pa.Table.from_pandas(keys, preserve_index=False), keys)
         except (pa.ArrowException, ValueError, TypeError) as exc:
             raise InvalidRequest(
                 f"the DataFrame can't be read: {exc}", place="keys", hint="a column has values of one type"
@@ -62,15 +62,15 @@ def frame_of(keys: Any) -> Frame | None:
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None:
         if isinstance(keys, pyarrow.Table):
-            return Frame(keys)
+            return KeyTable(keys)
         if isinstance(keys, pyarrow.RecordBatch):
-            return Frame(pyarrow.Table.from_batches([keys]))
+            return KeyTable(pyarrow.Table.from_batches([keys]))
     # Series and arrays have a stream as well, but not of columns with names.
     if hasattr(keys, "__arrow_c_stream__") and (hasattr(keys, "columns") or hasattr(keys, "read_all")):
         import pyarrow as pa
 
         try:
-            return Frame(pa.RecordBatchReader.from_stream(keys).read_all())
+            return KeyTable(pa.RecordBatchReader.from_stream(keys).read_all())
         except (pa.ArrowException, ValueError, TypeError) as exc:
             raise InvalidRequest(f"the keys can't be read as an Arrow table: {exc}", place="keys") from exc
     return None

@@ -19,7 +19,7 @@ from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Integer, String
 
 if TYPE_CHECKING:
-    from stelae.client.arrow_codec import ArrowView
+    from stelae.client.arrow_codec import ArrowCodec
     from stelae.schema.table_schema import Column
 
 Row: TypeAlias = dict[str, Any]
@@ -27,7 +27,7 @@ Key: TypeAlias = Any
 """A mapping of every primary-key column to its value; of a key of one column also the bare value."""
 
 
-class TableView:
+class JsonCodec:
     """What the client knows of a table: how its values look in JSON and in Python."""
 
     def __init__(self, schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> None:
@@ -41,11 +41,11 @@ class TableView:
         self._plain = _PlainKeys.of(schema.primary_key_columns)
 
     @cached_property
-    def arrow(self) -> ArrowView:
+    def arrow(self) -> ArrowCodec:
         """The same for Arrow."""
-        from stelae.client.arrow_codec import ArrowView
+        from stelae.client.arrow_codec import ArrowCodec
 
-        return ArrowView(self.schema, self.schemas)
+        return ArrowCodec(self.schema, self.schemas)
 
     def keys_to_json(self, keys: list[Any]) -> list[Any]:
         """Keys as JSON. An error says which of them is wrong, as a server does."""

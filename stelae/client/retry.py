@@ -1,7 +1,7 @@
 """When a client asks again: the policy, the budget, and the attempts of one request. No clock of its own, no I/O.
 
-    attempts(request)  ──Send──►  driver    asks once, gives the answer or throws a Failure
-                       ──Pause─►  driver    waits
+    attempts(request)  ──SendRequest──►  driver    asks once, gives the answer or throws a Failure
+                       ──Pause────────►  driver    waits
                        ◄─ the last answer
 
 A request is repeated when the connection broke or the server said "not now", `retries` times at most. Over all requests
@@ -14,14 +14,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias
 
-from stelae.client.connection_pool import Failure, Request
 from stelae.client.http1 import Response
+from stelae.client.request import Failure, Request
 from stelae.client.stats import Counters
+from stelae.client.steps import Pause, SendRequest, Steps
 
 RETRIED_STATUS = (429, 502, 503, 504)
 BACKOFF_S = 0.1
@@ -35,25 +34,6 @@ BUDGET_PER_S = 1.0
 """What a second adds: a client that asks rarely may always repeat."""
 BUDGET_MOST = 20.0
 """What a client starts with, and the most that it saves up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Ask once. The driver gives the Response, or throws a Failure."""
-
-    request: Request
-    fresh: bool = False
-    """Not on a connection that lay idle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait. The driver says whether there was time to: False when the call would pass its deadline."""
-
-    seconds: float
-
-
-Attempts: TypeAlias = Generator[Send | Pause, Any, Response]
 
 
 class RetryBudget:
@@ -87,7 +67,7 @@ class RetryBudget:
         self._lock = threading.Lock()
 
 
-def attempts(request: Request, retries: int, budget: RetryBudget, counters: Counters) -> Attempts:
+def attempts(request: Request, retries: int, budget: RetryBudget, counters: Counters) -> Steps[Response]:
     """Ask until there is an answer that counts, or no repetition left: then the last answer is given, or the last
     Failure raised.
     """
@@ -99,7 +79,7 @@ def attempts(request: Request, retries: int, budget: RetryBudget, counters: Coun
         retry_after: str | None = None
         counters.requests += 1
         try:
-            response: Response = yield Send(request, fresh)
+            response: Response = yield SendRequest(request, fresh)
         except Failure as exc:
             failure = exc
             if exc.stale and not fresh:

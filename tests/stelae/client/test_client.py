@@ -30,9 +30,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stelae.client.arguments import lookup_url
 from stelae.client.client import Client, InsertedRows, Rows, SnapshotGone
-from stelae.client.json_codec import TableView
-from stelae.client.operations import lookup_url
+from stelae.client.json_codec import JsonCodec
 from stelae.errors import (
     Conflict,
     CorruptData,
@@ -548,7 +548,7 @@ def test_keys_of_several_columns_that_are_checked_at_once(sql_types: tuple[str, 
 def check_keys(columns: str, names: list[str], keys: list[Any]) -> None:
     """The client takes and refuses the keys that it takes and refuses alone, and sends the same."""
     table = f"CREATE TABLE t ({columns}, x INT, PRIMARY KEY ({', '.join(names)}) NOT ENFORCED)"
-    view = TableView(parse_create_table(table)[1])
+    view = JsonCodec(parse_create_table(table)[1])
 
     def one_by_one() -> list[Any]:
         if any(isinstance(key, dict) and set(key) != set(names) for key in keys):

@@ -27,10 +27,12 @@ import pyarrow as pa
 import pytest
 
 from stelae.client.client import Client, PrefixRows
-from stelae.client.connection_pool import Request
 from stelae.client.http1 import Response
-from stelae.client.operations import Action, Calls, Settings, SnapshotGone, Steps, Together
-from stelae.client.retry import Send
+from stelae.client.operations import Operations
+from stelae.client.request import Request
+from stelae.client.results import SnapshotGone
+from stelae.client.settings import ClientSettings
+from stelae.client.steps import ClientStep, SendRequest, Steps, Together
 from stelae.encoding.arrow import arrow_schema
 from stelae.encoding.rows import RowCodec
 from stelae.errors import InvalidRequest, NotFound, StelaeError, TooLarge, Unavailable, problem
@@ -440,21 +442,21 @@ class Fake:
 
     def drive(self, steps: Steps[Any]) -> Any:
         try:
-            action = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    given = self.carry_out(action)
+                    given = self.carry_out(step)
                 except StelaeError as exc:
-                    action = steps.throw(exc)
+                    step = steps.throw(exc)
                 else:
-                    action = steps.send(given)
+                    step = steps.send(given)
         except StopIteration as done:
             return done.value
 
-    def carry_out(self, action: Action) -> Any:
-        if isinstance(action, Send):
-            return self.answer(action.request)
-        return [self.drive(call) for call in action.calls] if isinstance(action, Together) else True
+    def carry_out(self, step: ClientStep) -> Any:
+        if isinstance(step, SendRequest):
+            return self.answer(step.request)
+        return [self.drive(operation) for operation in step.operations] if isinstance(step, Together) else True
 
 
 def versions() -> list[TableSchema]:
@@ -468,7 +470,7 @@ KEYS = pa.table({"id": [0, 1, 2, 3]})
 def test_rows_of_old_versions_are_read_as_new_ones() -> None:
     old, new = versions()
     fake = Fake([old, new], [[old, new]])
-    got = fake.drive(Calls(Settings("http://x")).lookup_many("t.t", KEYS))
+    got = fake.drive(Operations(ClientSettings("http://x")).lookup_many("t.t", KEYS))
     assert got.to_pylist() == [{"id": i, "v": i, "w": i if i % 2 else None} for i in range(4)]
     assert [request.path for request in fake.asked] == ["/v1/tables/t.t/lookup?rows=encoded"]
 
@@ -476,7 +478,7 @@ def test_rows_of_old_versions_are_read_as_new_ones() -> None:
 def test_an_unknown_version_makes_the_client_look_again() -> None:
     old, new = versions()
     fake = Fake([old, new], [[old], [old, new]])
-    got = fake.drive(Calls(Settings("http://x")).lookup_many("t.t", KEYS, columns=["v", "id"]))
+    got = fake.drive(Operations(ClientSettings("http://x")).lookup_many("t.t", KEYS, columns=["v", "id"]))
     assert got.to_pylist() == [{"v": i, "id": i} for i in range(4)]
     assert len(fake.asked) == 1
 
@@ -486,7 +488,7 @@ def test_a_version_that_is_not_described_is_left_to_the_server(call: str) -> Non
     old, new = versions()
     fake = Fake([old, new], [[old]])
     more = {"inserted": "new"} if call == "insert_if_not_exists" else {}
-    got = fake.drive(getattr(Calls(Settings("http://x")), call)("t.t", KEYS, columns=["v", "id"], **more))
+    got = fake.drive(getattr(Operations(ClientSettings("http://x")), call)("t.t", KEYS, columns=["v", "id"], **more))
     expected = [{"v": i, "id": i} for i in range(4)]
     if more:
         # The second request finds what the first one inserted: the first knows what was new.
@@ -498,11 +500,11 @@ def test_a_version_that_is_not_described_is_left_to_the_server(call: str) -> Non
 def test_an_unknown_column_makes_the_client_look_again() -> None:
     old, new = versions()
     fake = Fake([new], [[old], [old, new]])
-    got = fake.drive(Calls(Settings("http://x")).lookup_many("t.t", KEYS, columns=["w"]))
+    got = fake.drive(Operations(ClientSettings("http://x")).lookup_many("t.t", KEYS, columns=["w"]))
     assert got["w"].to_pylist() == [0, 1, 2, 3]
     fake = Fake([new], [[old]])
     with pytest.raises(InvalidRequest, match="unknown column 'w'"):
-        fake.drive(Calls(Settings("http://x")).lookup_many("t.t", KEYS, columns=["w"]))
+        fake.drive(Operations(ClientSettings("http://x")).lookup_many("t.t", KEYS, columns=["w"]))
     assert fake.asked == []
 
 
@@ -510,14 +512,14 @@ def test_a_table_starts_again_when_its_snapshot_is_gone() -> None:
     schemas = versions()
     fake = Fake(schemas, [schemas])
     fake.gone = 1
-    got = fake.drive(Calls(Settings("http://x", batch_size=3)).lookup_many("t.t", KEYS))
+    got = fake.drive(Operations(ClientSettings("http://x", batch_size=3)).lookup_many("t.t", KEYS))
     assert got.num_rows == 4
     assert got.schema.metadata == {b"stelae.snapshot": b"2"}
     pins = [(request.headers or {}).get("Stelae-Snapshot") for request in fake.asked]
     assert pins == [None, "1", None, "2"]
     fake.gone = 99
     with pytest.raises(SnapshotGone):
-        fake.drive(Calls(Settings("http://x", batch_size=3)).lookup_many("t.t", KEYS))
+        fake.drive(Operations(ClientSettings("http://x", batch_size=3)).lookup_many("t.t", KEYS))
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 100, write_stream(KEYS.schema, KEYS.to_batches()).to_pybytes()])
@@ -532,4 +534,4 @@ def test_answers_that_are_none(body: bytes) -> None:
 
     fake.answer = garbled  # type: ignore[method-assign]
     with pytest.raises(Unavailable, match="lacks or garbles"):
-        fake.drive(Calls(Settings("http://x")).lookup_many("t.t", KEYS))
+        fake.drive(Operations(ClientSettings("http://x")).lookup_many("t.t", KEYS))

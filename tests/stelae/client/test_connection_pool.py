@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection_pool import (
+from stelae.client.connection_pool import Transport
+from stelae.client.request import (
     Broken,
-    Endpoint,
     Insecure,
     Late,
     NoneFree,
@@ -29,9 +29,8 @@ from stelae.client.connection_pool import (
     NotReached,
     PastDeadline,
     Request,
-    Transport,
-    checked_headers,
 )
+from stelae.client.settings import Endpoint
 from stelae.errors import InvalidRequest
 
 ASK = Request("GET", "/x")
@@ -383,34 +382,3 @@ def test_tls(tmp_path: Path) -> None:
         over.close()
         with pytest.raises(Insecure, match="certificate"):
             ask(Transport(endpoint, {}, 5.0, 1, None))
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("http://a", ("a", 80, "a", "")),
-        ("https://a/", ("a", 443, "a", "")),
-        ("http://a:8000/x/ä/", ("a", 8000, "a:8000", "/x/%C3%A4")),
-        ("http://[::1]:80", ("::1", 80, "[::1]:80", "")),
-        ("http://bücher.example", ("xn--bcher-kva.example", 80, "xn--bcher-kva.example", "")),
-    ],
-)
-def test_where_a_url_points(url: str, expected: tuple[str, int, str, str]) -> None:
-    endpoint = Endpoint.parse(url)
-    assert (endpoint.host, endpoint.port, endpoint.authority, endpoint.path) == expected
-
-
-@pytest.mark.parametrize("url", ["http://a b", "http://a\r\nX: y", "http://a:99999", "http://a:x", "a", "http://:80"])
-def test_what_is_no_url_of_a_server(url: str) -> None:
-    with pytest.raises(InvalidRequest):
-        Endpoint.parse(url)
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [{"A": "b\r\nC: d"}, {"A B": "c"}, {"": "x"}, {"A": "→"}, {"Host": "x"}, {"content-length": "1"}, {"A": 1}],
-)
-def test_headers_are_no_more_than_they_seem(headers: Any) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        checked_headers(headers)
-    assert caught.value.place == "headers"

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection_pool import (
+from stelae.client.http1 import Response
+from stelae.client.request import (
     Broken,
     Failure,
     Insecure,
@@ -21,9 +22,9 @@ from stelae.client.connection_pool import (
     PastDeadline,
     Request,
 )
-from stelae.client.http1 import Response
-from stelae.client.retry import BUDGET_MOST, MAX_BACKOFF_S, Pause, RetryBudget, Send, attempts, pause_s
+from stelae.client.retry import BUDGET_MOST, MAX_BACKOFF_S, RetryBudget, attempts, pause_s
 from stelae.client.stats import Counters
+from stelae.client.steps import Pause, SendRequest
 
 OK = Response(200, "OK", {}, b"")
 BUSY = Response(503, "Busy", {}, b"")
@@ -40,23 +41,23 @@ class Clock:
 def drive(
     *outcomes: Response | Failure, retries: int = 2, budget: RetryBudget | None = None, in_time: bool = True
 ) -> tuple[list[Any], Response | Failure, Counters]:
-    """The actions of a request that has these outcomes, and what it gives in the end."""
+    """The steps of a request that has these outcomes, and what it gives in the end."""
     counters = Counters()
     steps = attempts(ASK, retries, budget or RetryBudget(Clock()), counters)
-    left, actions = list(outcomes), []
+    left, taken = list(outcomes), []
     try:
-        action = next(steps)
+        step = next(steps)
         while True:
-            actions.append(action)
-            if isinstance(action, Pause):
-                action = steps.send(in_time)
+            taken.append(step)
+            if isinstance(step, Pause):
+                step = steps.send(in_time)
                 continue
             outcome = left.pop(0)
-            action = steps.throw(outcome) if isinstance(outcome, Failure) else steps.send(outcome)
+            step = steps.throw(outcome) if isinstance(outcome, Failure) else steps.send(outcome)
     except StopIteration as done:
-        return actions, done.value, counters
+        return taken, done.value, counters
     except Failure as failure:
-        return actions, failure, counters
+        return taken, failure, counters
 
 
 @pytest.mark.parametrize(
@@ -77,30 +78,30 @@ def drive(
     ],
 )
 def test_what_is_repeated(outcomes: list[Response | Failure], sent: int) -> None:
-    actions, result, counters = drive(*outcomes)
+    taken, result, counters = drive(*outcomes)
     assert result is outcomes[-1]
-    assert sum(isinstance(action, Send) for action in actions) == sent == counters.requests
+    assert sum(isinstance(step, SendRequest) for step in taken) == sent == counters.requests
     stale = sum(isinstance(outcome, Failure) and outcome.stale for outcome in outcomes)
     assert counters.retries == sent - 1 - stale
 
 
 def test_a_request_that_never_got_there_is_sent_again_without_retries() -> None:
-    actions, result, _ = drive(Broken("gone", stale=True), OK, retries=0)
-    assert [action.fresh for action in actions] == [False, True]
+    taken, result, _ = drive(Broken("gone", stale=True), OK, retries=0)
+    assert [step.fresh for step in taken] == [False, True]
     assert result is OK
     _, result, _ = drive(Broken("gone", stale=True), Broken("gone", stale=True), retries=0)
     assert isinstance(result, Broken)
 
 
 def test_after_a_failure_a_new_connection_is_used_after_an_answer_not() -> None:
-    actions, _, _ = drive(Broken("x"), BUSY, OK)
-    assert [action.fresh for action in actions if isinstance(action, Send)] == [False, True, False]
+    taken, _, _ = drive(Broken("x"), BUSY, OK)
+    assert [step.fresh for step in taken if isinstance(step, SendRequest)] == [False, True, False]
 
 
 def test_the_first_repetition_comes_at_once_later_ones_wait() -> None:
-    actions, _, _ = drive(BUSY, BUSY, BUSY, OK, retries=3)
-    assert [type(action) for action in actions] == [Send, Send, Pause, Send, Pause, Send]
-    first, second = (action.seconds for action in actions if isinstance(action, Pause))
+    taken, _, _ = drive(BUSY, BUSY, BUSY, OK, retries=3)
+    assert [type(step) for step in taken] == [SendRequest, SendRequest, Pause, SendRequest, Pause, SendRequest]
+    first, second = (step.seconds for step in taken if isinstance(step, Pause))
     assert 0.2 <= first <= 0.3
     assert 0.4 <= second <= 0.5
 
@@ -123,9 +124,9 @@ def test_retry_after(said: str, least: float, most: float) -> None:
 
 def test_without_time_to_wait_the_last_answer_counts() -> None:
     later = Response(503, "Busy", {"retry-after": "1"}, b"")
-    actions, result, counters = drive(later, OK, in_time=False)
+    taken, result, counters = drive(later, OK, in_time=False)
     assert result is later
-    assert len(actions) == 2
+    assert len(taken) == 2
     assert counters.retries == 0
 
 

@@ -1,0 +1,73 @@
+"""Goal: the settings of a client are declared once, and what makes no sense is refused before anything is sent.
+
+Method: both clients' signatures against the fields of ClientSettings; tables of URLs and headers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from inspect import Parameter, signature
+from typing import Any
+
+import pytest
+
+from stelae.client.async_client import AsyncClient
+from stelae.client.client import Client
+from stelae.client.settings import ClientSettings, Endpoint, checked_headers
+from stelae.errors import InvalidRequest
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_clients_take_the_settings_by_name_with_their_defaults(kind: type[Any]) -> None:
+    parameters = dict(signature(kind).parameters)
+    url = parameters.pop("url")
+    assert (url.kind, url.default) == (Parameter.POSITIONAL_OR_KEYWORD, Parameter.empty)
+    assert {each.kind for each in parameters.values()} == {Parameter.KEYWORD_ONLY}
+    made = ClientSettings("http://a")
+    assert {name: each.default or None for name, each in parameters.items()} == {
+        each.name: getattr(made, each.name) or None for each in fields(ClientSettings) if each.name != "url"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0), ("parallel", 0), ("connections", 0), ("retries", -1), ("timeout_s", 0.0),
+        ("timeout_s", float("nan")), ("deadline_s", 0.0), ("compression", "gzip"),
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=name) as caught:
+        Client("http://a", **{name: value})
+    assert caught.value.place == name
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://a", ("a", 80, "a", "")),
+        ("https://a/", ("a", 443, "a", "")),
+        ("http://a:8000/x/ä/", ("a", 8000, "a:8000", "/x/%C3%A4")),
+        ("http://[::1]:80", ("::1", 80, "[::1]:80", "")),
+        ("http://bücher.example", ("xn--bcher-kva.example", 80, "xn--bcher-kva.example", "")),
+    ],
+)
+def test_where_a_url_points(url: str, expected: tuple[str, int, str, str]) -> None:
+    endpoint = Endpoint.parse(url)
+    assert (endpoint.host, endpoint.port, endpoint.authority, endpoint.path) == expected
+
+
+@pytest.mark.parametrize("url", ["http://a b", "http://a\r\nX: y", "http://a:99999", "http://a:x", "a", "http://:80"])
+def test_what_is_no_url_of_a_server(url: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Endpoint.parse(url)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"A": "b\r\nC: d"}, {"A B": "c"}, {"": "x"}, {"A": "→"}, {"Host": "x"}, {"content-length": "1"}, {"A": 1}],
+)
+def test_headers_are_no_more_than_they_seem(headers: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        checked_headers(headers)
+    assert caught.value.place == "headers"
