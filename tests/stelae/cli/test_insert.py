@@ -100,7 +100,7 @@ def test_a_partition_that_is_not_there(stelae: Stelae, url: str) -> None:
     [
         (("shop.uids", "ann"), 2, "no server is given"),
         (("shop.uids", "--url", "URL"), 2, "the key lacks name"),
-        (("shop.uids", "id=7", "--url", "URL"), 2, "not a column of the primary key"),
+        (("shop.uids", "id=7", "--url", "URL"), 2, "not a primary-key column: 'id'"),
         (("shop.uids", "ann", "--null", "name", "--url", "URL"), 2, "given twice"),
         (("shop.uids", "ann", "--columns", "nix", "--url", "URL"), 2, "unknown column 'nix'"),
         (("shop.visits", "7", "8", "--url", "URL"), 2, "not column=value"),
