@@ -215,7 +215,7 @@ class Lmdb:
     def __init__(self, address: str) -> None:
         import lmdb
 
-        from stelae.read.snapshot_reader import TableReader
+        from stelae.read.table_reader import TableReader
         from stelae.snapshot.warehouse import Warehouse
 
         folder, warehouse, name = address.split()

@@ -22,7 +22,9 @@ import pyarrow as pa
 
 from stelae.encoding.key_batch import KeyColumns, prefixes_of
 from stelae.errors import InvalidRequest
-from stelae.read.snapshot_reader import Shape, SnapshotReader, TableReader
+from stelae.read.projection import Projection
+from stelae.read.snapshot_reader import SnapshotReader
+from stelae.read.table_reader import TableReader
 from stelae.service.http.asgi import Header, Scope, header_of
 from stelae.wire.arrow_stream import END, PREFIX, ROW, read_keys, rows_schema
 from stelae.wire.http_api import (
@@ -171,7 +173,7 @@ async def prefixes(body: bytes, table: TableReader, most_bytes: int, threads: Re
 class RowsForm:
     """The form of rows that a request asks for."""
 
-    shape: Shape
+    shape: Projection
     encoded: bool
 
     @property
@@ -219,7 +221,7 @@ def stream(schema: pa.Schema, messages: Sequence[bytes]) -> list[bytes]:
 
 
 def prefix_stream(
-    pages: Sequence[tuple[Sequence[int], pa.Array]], shape: Shape, snapshot: int, token: str | None
+    pages: Sequence[tuple[Sequence[int], pa.Array]], shape: Projection, snapshot: int, token: str | None
 ) -> list[bytes]:
     """The answer to a prefix lookup: numbers of prefixes and rows, piece by piece."""
     schema = rows_schema(shape.type, snapshot, prefix=True, token=token)

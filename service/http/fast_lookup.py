@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from stelae.read.snapshot_reader import MAX_SHAPES, Shape
+from stelae.read.projection import MAX_PROJECTIONS, Projection
 from stelae.schema.types import BigInt
 from stelae.service.tables.counts import BOUNDS_S, LOOKUP
 from stelae.service.tables.served_table import OpenSnapshot, ServedTable
@@ -120,14 +120,14 @@ class _Form:
             (_name_in_query(name), name, read) for name, read in table.key_texts
         )
         self._selects = COLUMNS_PARAMETER not in table.schema.primary_key
-        self._selections: dict[bytes, Shape] = {}
+        self._selections: dict[bytes, Projection] = {}
         (column, *others) = table.schema.primary_key_columns
         is_number = not others and isinstance(column.type, BigInt)
         self.number_is = _name_in_query(column.name) + b"=" if is_number else NEVER
         """What a query with the digits of a key begins with."""
         self.key_at = len(self.number_is)
 
-    def parse(self, query: bytes) -> tuple[tuple[Any, ...], Shape] | None:
+    def parse(self, query: bytes) -> tuple[tuple[Any, ...], Projection] | None:
         """Key and columns of a query of the usual form; None for others."""
         if len(query) > MAX_QUERY_BYTES or query.translate(None, QUERY_BYTES):
             return None
@@ -158,11 +158,11 @@ class _Form:
             key.append(read(_decoded(encoded), column))
         return tuple(key), shape
 
-    def _select(self, columns: bytes) -> Shape | None:
+    def _select(self, columns: bytes) -> Projection | None:
         if not columns:
             return None
-        shape = self._table.shape(_decoded(columns).split(","))
-        if len(self._selections) >= MAX_SHAPES:
+        shape = self._table.projection(_decoded(columns).split(","))
+        if len(self._selections) >= MAX_PROJECTIONS:
             self._selections.clear()
         self._selections[columns] = shape
         return shape

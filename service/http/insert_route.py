@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest
-from stelae.read.snapshot_reader import JsonRow, Shape, TableReader, check_batch_size
+from stelae.read.projection import JsonRow, Projection
+from stelae.read.table_reader import TableReader, check_batch_size
 from stelae.service.http.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
 from stelae.service.http.asgi import Receive, Scope, Send, header_of
 from stelae.service.http.lookup_routes import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
@@ -109,12 +110,12 @@ class InsertIfNotExists(Endpoint):
         parameters: Parameters,
         body: bytes,
     ) -> list[bytes]:
-        self.open_table().shape(parameters.columns)  # what can't be answered is not inserted
+        self.open_table().projection(parameters.columns)  # what can't be answered is not inserted
         keys = await keys_of(body, self.open_table(), self.options.max_body_bytes, self.threads)
         check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
         answer = await self._writer.insert(keys, self._reload)
         reader = answer.opened.reader
-        form = RowsForm(reader.table.shape(parameters.columns), parameters.encoded)
+        form = RowsForm(reader.table.projection(parameters.columns), parameters.encoded)
         schema = rows_schema(form.type, reader.id, inserted=True)
         size = self.threads.keys_a_part(len(keys))
 
@@ -174,7 +175,7 @@ class InsertIfNotExists(Endpoint):
             parsed += parse_keys(keys, start, start + CHUNK_KEYS, table)
         return parsed
 
-    async def _as_json(self, rows: Sequence[bytes | None], keys: Sequence[Key], shape: Shape) -> list[bytes]:
+    async def _as_json(self, rows: Sequence[bytes | None], keys: Sequence[Key], shape: Projection) -> list[bytes]:
         answers: list[bytes] = []
         make = shape.row
         for start in range(0, len(rows), CHUNK_KEYS):

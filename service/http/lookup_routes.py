@@ -4,7 +4,7 @@
     POST  /v1/tables/{table}/lookup                   Lookup          chunk by chunk
     POST  /v1/tables/{table}/prefix-lookup            PrefixLookup    step by step
 
-What a key, a row or a prefix is, `stelae/read/snapshot_reader.py` knows; here are bytes in, bytes out and counts.
+What a key, a row or a prefix is, `stelae/read/table_reader.py` knows; here are bytes in, bytes out and counts.
 FastAPI would take 80 of the 115 microseconds that a point lookup through it takes, so it has the other routes only, and
 the documentation of these (`service/http/openapi.py`).
 
@@ -28,7 +28,9 @@ import pyarrow as pa
 
 from stelae.encoding.key_batch import Key
 from stelae.errors import InvalidRequest, StelaeError, TooLarge
-from stelae.read.snapshot_reader import Shape, TableReader, check_batch_size
+from stelae.read.prefix_scan import structs_of
+from stelae.read.projection import Projection
+from stelae.read.table_reader import TableReader, check_batch_size
 from stelae.service.http.arrow_bodies import (
     ARROW_CONTENT,
     Parameters,
@@ -256,7 +258,7 @@ class Lookup(Endpoint):
 
     async def arrow_parts(self, opened: OpenSnapshot, parameters: Parameters, body: bytes) -> list[bytes]:
         reader = opened.reader
-        form = RowsForm(reader.table.shape(parameters.columns), parameters.encoded)
+        form = RowsForm(reader.table.projection(parameters.columns), parameters.encoded)
         keys = await keys_of(body, reader.table, self.options.max_body_bytes, self.threads)
         check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
         parts, missing = await looked_up(reader, keys, form, self.threads)
@@ -309,7 +311,7 @@ class PrefixLookup(Endpoint):
 
     async def arrow_parts(self, opened: OpenSnapshot, parameters: Parameters, body: bytes) -> list[bytes]:
         reader = opened.reader
-        shape = reader.table.shape(parameters.columns)
+        shape = reader.table.projection(parameters.columns)
         limit = self._limit(parameters.limit)
         asked = await prefixes(body, reader.table, self.options.max_body_bytes, self.threads)
         check_batch_size(len(asked), self.options.max_batch_keys, "prefixes", "--max-batch-keys")
@@ -318,7 +320,7 @@ class PrefixLookup(Endpoint):
         while True:
             found = scan.step(CHUNK_KEYS)
             if found:
-                pages.append(reader.structs_of(found, shape))
+                pages.append(structs_of(reader.table, found, shape))
             if scan.done:
                 break
             await asyncio.sleep(0)
@@ -339,7 +341,7 @@ class PrefixLookup(Endpoint):
         return limit
 
 
-def parse_query(query: str, table: TableReader) -> tuple[Key, Shape]:
+def parse_query(query: str, table: TableReader) -> tuple[Key, Projection]:
     """Key and columns of a point lookup."""
     try:
         pairs = parse_qsl(
@@ -364,7 +366,7 @@ def parse_query(query: str, table: TableReader) -> tuple[Key, Shape]:
     # A key column of that name is the key; then columns are selected by POST only.
     if COLUMNS_PARAMETER in values and COLUMNS_PARAMETER not in table.schema.primary_key:
         columns = values.pop(COLUMNS_PARAMETER)
-    shape = table.shape(None if columns is None else columns.split(",") if columns else [])
+    shape = table.projection(None if columns is None else columns.split(",") if columns else [])
     return table.key_from_text(values), shape
 
 
@@ -385,14 +387,14 @@ def parse_keys(keys: Sequence[object], start: int, stop: int, table: TableReader
         raise first from None
 
 
-def shape_of(body: dict[str, Any], table: TableReader) -> Shape:
+def shape_of(body: dict[str, Any], table: TableReader) -> Projection:
     """The columns that a body selects."""
     columns = body.get("columns")
     if columns is None:
         return table.all_columns
     if type(columns) is not list or not all(type(name) is str for name in columns):
         raise InvalidRequest("columns must be an array of names", place="columns")
-    return table.shape(columns)
+    return table.projection(columns)
 
 
 def joined_rows(arrays: list[bytes], tail: bytes) -> list[bytes]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stelae.read.snapshot_reader import TableReader
+from stelae.read.table_reader import TableReader
 from stelae.schema.types import BigInt, Int, SmallInt, String, TinyInt
 
 _KINDS: tuple[tuple[type, tuple[type, ...]], ...] = ((str, (String,)), (int, (TinyInt, SmallInt, Int, BigInt)))

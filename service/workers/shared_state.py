@@ -17,7 +17,9 @@ from typing import cast
 from weakref import WeakValueDictionary
 
 from stelae.read.hash_index import HashIndex
-from stelae.read.snapshot_reader import PartitionTablets, SnapshotReader, TableReader
+from stelae.read.overlay import PartitionTablets
+from stelae.read.snapshot_reader import SnapshotReader
+from stelae.read.table_reader import TableReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.rocksdb.tablet import Tablet
@@ -44,7 +46,7 @@ class OpenFolders:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFolders:
-    """As `stelae.read.snapshot_reader.PartitionTablets`, with folders for tablets."""
+    """As `stelae.read.overlay.PartitionTablets`, with folders for tablets."""
 
     folder: str
     values: tuple[object, ...]

@@ -49,7 +49,8 @@ from stelae.log.records import Inserted, Payload, Record, encode_insert_of_one, 
 from stelae.log.replay import replay
 from stelae.log.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
 from stelae.log.writer import Entry, GroupCommit, LogWriter, again, read_log
-from stelae.read.snapshot_reader import FLAGS, HIDDEN_FLAGS, SLOT_BYTES, SnapshotReader
+from stelae.read.overlay import FLAGS, HIDDEN_FLAGS, ORDINAL_BYTES
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.service.tables.served_table import MAX_BACK_OFF_S, OpenSnapshot, ServedTable
@@ -443,7 +444,7 @@ class TableWriter:
             asked: dict[bytes, int] = {}
             for place in places:
                 if place is not None:
-                    asked[place[:SLOT_BYTES]] = asked.get(place[:SLOT_BYTES], 0) + 1
+                    asked[place[:ORDINAL_BYTES]] = asked.get(place[:ORDINAL_BYTES], 0) + 1
             batch = owner.submit(chosen(keys, [first[place] for place in new]), new, asked)
             row_of = dict(zip(new, batch.rows, strict=True))
             await batch.done
@@ -544,15 +545,15 @@ class Owner:
         records: list[Record] = [] if self.ids is None else [*self.ids.unlogged()]
         by_slot: dict[bytes, list[int]] = {}
         for index, place in enumerate(places):
-            by_slot.setdefault(place[:SLOT_BYTES], []).append(index)
+            by_slot.setdefault(place[:ORDINAL_BYTES], []).append(index)
         for slot, indexes in by_slot.items():
-            partition, bucket, _ = self.reader.log_place(places[indexes[0]])
+            partition, bucket, _ = self.reader.log_address(places[indexes[0]])
             records.append(
                 Inserted(
                     schema_id=self._schema.id,
                     partition=partition,
                     bucket=bucket,
-                    keys=[places[index][SLOT_BYTES:] for index in indexes],
+                    keys=[places[index][ORDINAL_BYTES:] for index in indexes],
                     rows=[rows[index] for index in indexes],
                     asked=asked[slot],
                 )
@@ -563,7 +564,7 @@ class Owner:
         """`submit` of one key."""
         rows = self._new_rows.rows((0,) if self.ids is None else self.ids.take(1))
         payloads = [] if self.ids is None else [encode_record(record) for record in self.ids.unlogged()]
-        partition, bucket, key_bytes = self.reader.log_place(place)
+        partition, bucket, key_bytes = self.reader.log_address(place)
         text = orjson.dumps(partition) if partition else b"[]"
         payloads.append(encode_insert_of_one(self._schema.id, text, bucket, key_bytes, rows[0]))
         return self._under_way([key], [place], rows, payloads)

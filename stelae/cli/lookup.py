@@ -183,7 +183,7 @@ class WarehouseSource:
     def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
         reader = self._open(key)
         values = tuple(key[name] for name in self.schema.primary_key)
-        return FoundRow(reader.lookup(values, reader.table.shape(columns)), self._snapshot.id)
+        return FoundRow(reader.lookup(values, reader.table.projection(columns)), self._snapshot.id)
 
     def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
         from stelae.encoding.values import value_codec
@@ -191,7 +191,7 @@ class WarehouseSource:
         reader = self._open(prefix)
         as_json = {name: value_codec(self.schema.by_name[name]).to_json(value) for name, value in prefix.items()}
         checked = reader.table.prefix_from_json(as_json)
-        page = reader.prefix_lookup(checked, reader.table.shape(columns), limit)
+        page = reader.prefix_lookup(checked, reader.table.projection(columns), limit)
         return Found(page.rows, page.next_page_token is not None, self._snapshot.id)
 
     def _open(self, key: Mapping[str, Any]) -> SnapshotReader:

@@ -20,15 +20,16 @@ from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log.records import Inserted
 from stelae.log.writer import Entry
-from stelae.read.snapshot_reader import SLOT_BYTES, SnapshotReader
+from stelae.read.overlay import ORDINAL_BYTES
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.storage.paths import PartitionValue
 
-CHUNK_KEYS = 4096
+REPLAY_CHUNK_KEYS = 4096
 """Keys to gather before they are put. Enough for numpy to pay off, and few enough for `put_many`, which holds the GIL,
 to take some milliseconds.
 """
-NO_SLOTS = range(0)
+NO_ORDINALS = range(0)
 
 
 def replay(reader: SnapshotReader, entries: Iterable[Entry], *, stop: Event | None = None) -> int:
@@ -42,7 +43,7 @@ def replay(reader: SnapshotReader, entries: Iterable[Entry], *, stop: Event | No
         raise InvalidRequest("the reader has no online rows")
     gathered = _Gathered(reader, reader.online)
     schemas = reader.table.rows.schemas
-    slots: dict[tuple[PartitionValue, ...], range] = {}
+    ordinals: dict[tuple[PartitionValue, ...], range] = {}
     for entry in entries:
         if stop is not None and stop.is_set():
             raise Unavailable("replaying the log was given up")
@@ -55,15 +56,15 @@ def replay(reader: SnapshotReader, entries: Iterable[Entry], *, stop: Event | No
                 f"record {entry.offset} of the log has schema id {record.schema_id}, which is not known",
                 hint=f"schemas of this table: {known}; a newer one may have to be loaded",
             )
-        if record.partition not in slots:
-            slots[record.partition] = _slots(reader, record.partition, entry.offset)
-        gathered.add(record, slots[record.partition])
+        if record.partition not in ordinals:
+            ordinals[record.partition] = _ordinals(reader, record.partition, entry.offset)
+        gathered.add(record, ordinals[record.partition])
     gathered.put()
     return gathered.rows_put
 
 
 class _Gathered:
-    """Rows in the order of the log, and of each record how many it has and the slots of its partition."""
+    """Rows in the order of the log, and of each record how many it has and the ordinals of its partition's buckets."""
 
     def __init__(self, reader: SnapshotReader, online: OnlineRows) -> None:
         self.rows_put = 0
@@ -71,45 +72,45 @@ class _Gathered:
         self._online = online
         self._clear()
 
-    def add(self, record: Inserted, slots: range) -> None:
-        if slots:
+    def add(self, record: Inserted, ordinals: range) -> None:
+        if ordinals:
             self._keys += record.keys
             self._rows += record.rows
             self._counts.append(len(record.keys))
-            self._slots.append(slots)
-            if len(self._keys) >= CHUNK_KEYS:
+            self._ordinals.append(ordinals)
+            if len(self._keys) >= REPLAY_CHUNK_KEYS:
                 self.put()
 
     def put(self) -> None:
-        places, rows = self._places(), self._rows
-        shown = self._reader.snapshot_rows_at(places)
+        located, rows = self._located_keys(), self._rows
+        shown = self._reader.snapshot_rows_at(located)
         if shown.count(None) < len(shown):
             absent = [index for index, row in enumerate(shown) if row is None]
-            places, rows = [places[index] for index in absent], [rows[index] for index in absent]
-        self._online.put_many(places, rows)
+            located, rows = [located[index] for index in absent], [rows[index] for index in absent]
+        self._online.put_many(located, rows)
         self.rows_put += len(rows)
         self._clear()
 
-    def _places(self) -> list[bytes]:
-        slots = np.repeat([slots.start for slots in self._slots], self._counts).astype(np.int64)
-        if any(len(slots) > 1 for slots in self._slots):
+    def _located_keys(self) -> list[bytes]:
+        ordinals = np.repeat([ordinals.start for ordinals in self._ordinals], self._counts).astype(np.int64)
+        if any(len(ordinals) > 1 for ordinals in self._ordinals):
             table = self._reader.table
             arrays = table.keys.decode_batch(pa.array(self._keys, pa.binary()))
             by_name = {column.name: array for column, array in zip(table.schema.key_columns, arrays, strict=True)}
             hashes = table.buckets.hash_batch([by_name[column.name] for column in table.schema.bucket_columns])
-            slots += np.mod(hashes, np.repeat([len(slots) for slots in self._slots], self._counts))
-        prefixes = slots.astype(f">u{SLOT_BYTES}").view(f"V{SLOT_BYTES}").tolist()
+            ordinals += np.mod(hashes, np.repeat([len(ordinals) for ordinals in self._ordinals], self._counts))
+        prefixes = ordinals.astype(f">u{ORDINAL_BYTES}").view(f"V{ORDINAL_BYTES}").tolist()
         return list(map(operator.add, prefixes, self._keys))
 
     def _clear(self) -> None:
         self._keys: list[bytes] = []
         self._rows: list[bytes] = []
         self._counts: list[int] = []
-        self._slots: list[range] = []
+        self._ordinals: list[range] = []
 
 
-def _slots(reader: SnapshotReader, partition: tuple[PartitionValue, ...], offset: int) -> range:
-    """The slots of a record's partition; none if the snapshot lacks it."""
+def _ordinals(reader: SnapshotReader, partition: tuple[PartitionValue, ...], offset: int) -> range:
+    """The ordinals of the buckets of a record's partition; none if the snapshot lacks it."""
     try:
         values = tuple(
             value_codec(column).from_json(value, column.name)
@@ -117,4 +118,4 @@ def _slots(reader: SnapshotReader, partition: tuple[PartitionValue, ...], offset
         )
     except (InvalidRequest, ValueError) as exc:
         raise CorruptData(f"record {offset} of the log is of no partition that the table can have: {exc}") from exc
-    return reader.slots.get(values, NO_SLOTS)
+    return reader.ordinals.get(values, NO_ORDINALS)

@@ -50,7 +50,8 @@ from stelae.log.takeover import has_log, log_folder
 from stelae.log.writer import read_log, recover
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.prepare_tablets import fetch_file
-from stelae.read.snapshot_reader import JsonRow, SnapshotReader
+from stelae.read.projection import JsonRow
+from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.rocksdb.tablet import Tablet

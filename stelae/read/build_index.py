@@ -13,7 +13,7 @@ from threading import Event
 from stelae.errors import Unavailable
 from stelae.read.background_process import run_apart
 from stelae.read.hash_index import build, needed_bytes
-from stelae.read.snapshot_reader import PartitionTablets
+from stelae.read.overlay import PartitionTablets
 from stelae.rocksdb.tablet import Tablet
 
 CHUNK_ROWS = 65_536

@@ -17,8 +17,10 @@ from pathlib import Path
 from threading import Event
 
 from stelae.encoding.values import value_codec
+from stelae.read.overlay import IndexOf, PartitionTablets
 from stelae.read.prepare_tablets import Preparation, prepare_tablets, prepare_tablets_apart
-from stelae.read.snapshot_reader import IndexOf, PartitionTablets, SnapshotReader, TableReader
+from stelae.read.snapshot_reader import SnapshotReader
+from stelae.read.table_reader import TableReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot

@@ -41,7 +41,7 @@ from stelae.log.new_rows import NewRows
 from stelae.log.records import Inserted
 from stelae.log.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
 from stelae.log.writer import read_log, recover
-from stelae.read.snapshot_reader import TableReader
+from stelae.read.table_reader import TableReader
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot

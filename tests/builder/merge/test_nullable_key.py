@@ -140,7 +140,7 @@ def same_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def check_lookups(table: Table, folder: Path, asked: list[tuple[Any, ...]], model: dict[tuple[Any, ...], int]) -> None:
     reader = open_snapshot(table, table.snapshots.read(), folder)
-    shape = reader.table.shape(["v"])
+    shape = reader.table.projection(["v"])
 
     def as_json(values: dict[str, Any]) -> dict[str, Any]:
         return {name: "NaN" if value != value else value for name, value in values.items()}

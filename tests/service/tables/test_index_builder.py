@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.errors import Unavailable
-from stelae.read.snapshot_reader import IndexOf
+from stelae.read.overlay import IndexOf
 from stelae.service.tables import index_builder as hash_indexes
 from stelae.service.tables.index_builder import HashIndexes
 from stelae.snapshot.warehouse import Table, Warehouse

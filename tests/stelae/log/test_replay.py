@@ -27,7 +27,9 @@ from stelae.log.records import Granted, Inserted, Record, Skipped
 from stelae.log.replay import replay
 from stelae.log.writer import Entry, LogState, LogWriter, read_log
 from stelae.read.open_snapshot import open_snapshot
-from stelae.read.snapshot_reader import OverlaidTablet, SnapshotReader, TableReader
+from stelae.read.overlay import OverlaidTablet
+from stelae.read.snapshot_reader import SnapshotReader
+from stelae.read.table_reader import TableReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.schema.table_schema import TableSchema
@@ -116,7 +118,7 @@ def test_a_reader_with_online_rows_is_a_dict(
     story: Story, buckets: dict[tuple[int], int], owners_buckets: int, chunk_keys: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(online, "CHUNK_KEYS", chunk_keys)
+        patch.setattr(online, "REPLAY_CHUNK_KEYS", chunk_keys)
         table = Warehouse(Path(folder) / "w").create_table(story.sql)
         stored: dict[tuple[Any, ...], int | None] = {}
         snapshot = None
@@ -161,22 +163,22 @@ def test_a_reader_with_online_rows_is_a_dict(
 
 
 def check_keys(reader: SnapshotReader, wanted: Sequence[tuple[Any, ...]], rows: Mapping[tuple[Any, ...], Any]) -> None:
-    """By key, by many keys, by place."""
+    """By key, by many keys, by located key."""
     read, shape = reader.table, reader.table.all_columns
     physical = [read.key_from_json(dict(zip(KEY, key, strict=True))) for key in wanted]
     expected = [as_row(key, rows[key]) if key in rows else None for key in wanted]
     in_order = [row and {name: row[name] for name in read.schema.column_names} for row in expected]
     assert [reader.lookup(key, shape) for key in physical] == in_order
     assert reader.lookup_many(physical, shape) == in_order
-    places = reader.locate_many(physical)
-    assert places == [reader.locate(key) for key in physical]
-    known = {key: place for key, place in zip(physical, places, strict=True) if place is not None}
+    located = reader.locate_many(physical)
+    assert located == [reader.locate(key) for key in physical]
+    known = {key: located_key for key, located_key in zip(physical, located, strict=True) if located_key is not None}
     for key, row in zip(known, reader.rows_at(list(known.values())), strict=True):
         found = None if row is None else shape.row(key, row)
         assert found == reader.lookup(key, shape)
         assert (row is None) == (found is None)  # never a hidden one
-    for key, place in known.items():
-        partition, bucket, key_bytes = reader.log_place(place)
+    for key, located_key in known.items():
+        partition, bucket, key_bytes = reader.log_address(located_key)
         files = reader.snapshot.by_values[partition]
         assert partition == read.partition_of(key)  # INT: in JSON as it is
         assert bucket == read.buckets.bucket(read.bucketed_of(key), files.bucket_count)
@@ -225,7 +227,7 @@ def test_every_type_of_key_is_found_where_replay_put_it(tmp_path: Path, name: st
     commit_rows(table, [], hidden=python[::2] if role == "partition" else [])
     reader = overlaid(open_reader(table, tmp_path / "tablets"), tmp_path / "online")
     replay(reader, entries(inserted(table.schema, python)))
-    shape = reader.table.shape(["v"])
+    shape = reader.table.projection(["v"])
     there = [reader.locate(pair) is not None for pair in pairs]
     assert any(there)
     for pair, expected in zip(pairs, there, strict=True):
@@ -244,7 +246,7 @@ def from_log(numbers: Iterable[int], v: str = "log") -> list[dict[str, Any]]:
 
 
 def values(reader: SnapshotReader, numbers: Iterable[int]) -> list[str | None]:
-    rows = reader.lookup_many([(a,) for a in numbers], reader.table.shape(["v"]))
+    rows = reader.lookup_many([(a,) for a in numbers], reader.table.projection(["v"]))
     return [row and row["v"] for row in rows]
 
 
@@ -378,7 +380,7 @@ def test_a_visible_row_of_the_snapshot_counts_first(tmp_path: Path) -> None:
     assert reader.online is not None
     reader.online.put_many(places, [RowCodec(table.schema).encode(("online",)) for _ in numbers])
     expected = ["snapshot"] * 4 + ["online"] * 5
-    shape = reader.table.shape(["v"])
+    shape = reader.table.projection(["v"])
     assert [row and row["v"] for row in (reader.lookup((a,), shape) for a in numbers)] == expected
     assert values(reader, numbers) == expected
     assert [row["v"] for row in reader.prefix_lookup({}, shape, 99).rows] == expected
@@ -389,7 +391,7 @@ def test_online_rows_live_as_long_as_a_reader_or_a_scan(tmp_path: Path) -> None:
     table = make(tmp_path, rows=range(3))
     reader = overlaid(open_reader(table, tmp_path / "tablets"), tmp_path / "online")
     replay(reader, entries(inserted(table.schema, from_log(range(3, 6)))))
-    scan = reader.prefix_scan({}, reader.table.shape(["a"]), 10)
+    scan = reader.prefix_scan({}, reader.table.projection(["a"]), 10)
     first = scan.step(2)
     find = reader.find
     del reader

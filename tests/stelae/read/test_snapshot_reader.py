@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.read.open_snapshot import open_snapshot
-from stelae.read.snapshot_reader import SnapshotReader, TableReader
+from stelae.read.snapshot_reader import SnapshotReader
+from stelae.read.table_reader import TableReader
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.tables import commit_rows
 
@@ -118,7 +119,7 @@ def test_a_reader_is_a_dict(story: Story, buckets: dict[tuple[int], int], column
         model.rows = {key: v for key, v in model.rows.items() if v is not None}
         reader = open_reader(table, Path(folder) / "tablets")
         read = reader.table
-        shape = read.shape(columns)
+        shape = read.projection(columns)
 
         wanted = [*asked, *(key for run in runs for key in run)]
         expected = [
@@ -271,8 +272,11 @@ def test_selections_are_bounded(tmp_path: Path) -> None:
     for i in range(30):
         for j in range(30):
             if i != j:
-                assert list(reader.lookup((1,), reader.table.shape([f"c{i}", f"c{j}"])) or ()) == [f"c{i}", f"c{j}"]
-    assert len(reader.table._shapes) <= 256
+                assert list(reader.lookup((1,), reader.table.projection([f"c{i}", f"c{j}"])) or ()) == [
+                    f"c{i}",
+                    f"c{j}",
+                ]
+    assert len(reader.table._projections) <= 256
 
 
 def test_a_block_that_goes_bad_after_the_load(tmp_path: Path) -> None:

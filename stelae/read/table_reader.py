@@ -1,0 +1,202 @@
+"""What reading needs of a table's definition: codecs, keys from JSON or text, projections. No snapshot, no files.
+
+    key      {"user_id": 42} or 42, or user_id=42 of a URL     ──► physical values, in the order of the primary key
+    prefix   {"country": "CH"}                                 ──► physical values by column
+    columns  ["name", "score"]                                 ──► Projection, prepared once
+
+InvalidRequest says what is wrong with a request, where, and what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from stelae.encoding.buckets import BucketFunction
+from stelae.encoding.key_batch import Key, KeyLayout
+from stelae.encoding.keys import KeyCodec
+from stelae.encoding.rows import RowReader
+from stelae.encoding.values import ValueCodec, value_codec
+from stelae.errors import InvalidRequest, TooLarge
+from stelae.read.projection import MAX_PROJECTIONS, Projection
+from stelae.schema.table_schema import TableSchema
+
+
+class TableReader:
+    """What reading needs of a table's definition."""
+
+    def __init__(self, schema: TableSchema, schemas: Mapping[int, TableSchema]) -> None:
+        self.schema = schema
+        self.schemas = schemas
+        self.rows = RowReader(schemas, schema)
+        self.keys = KeyCodec(schema.key_columns)
+        self.buckets = BucketFunction(schema.bucket_columns)
+        self.layout = KeyLayout(schema, self.keys, self.buckets)
+        self.key_codecs: tuple[tuple[str, ValueCodec], ...] = tuple(
+            (c.name, value_codec(c)) for c in schema.primary_key_columns
+        )
+        """Name and codec of every primary-key column, as declared."""
+        self.key_texts: tuple[tuple[str, Callable[[str, str], Any]], ...] = tuple(
+            (name, _from_text(codec)) for name, codec in self.key_codecs
+        )
+        """The same for text: name and what reads it, which takes the text and the name."""
+        self._by_name = dict(self.key_codecs)
+        self._projections: dict[tuple[str, ...], Projection] = {}
+        position = {name: index for index, name in enumerate(schema.primary_key)}
+        self.partition_of = _picker([position[c.name] for c in schema.partition_columns], len(position))
+        self.key_of = _picker([position[c.name] for c in schema.key_columns], len(position))
+        self.bucketed_of = _picker([position[c.name] for c in schema.bucket_columns], len(position))
+        self.is_plain = not schema.partition_keys and self.key_of is _whole and self.bucketed_of is _whole
+        """Whether the whole primary key is both encoded and hashed, as declared: the usual table has a shorter way."""
+        self.all_columns = self.projection(None)
+
+    def projection(self, columns: Sequence[str] | None) -> Projection:
+        """The prepared selection of these columns; all of the table's by default."""
+        wanted = self.schema.column_names if columns is None else tuple(columns)
+        found = self._projections.get(wanted)
+        if found is None:
+            if not wanted:
+                raise InvalidRequest("an empty list of columns selects nothing", place="columns")
+            for name in wanted:
+                self.schema.column(name)
+            if len(set(wanted)) != len(wanted):
+                raise InvalidRequest("a column is selected twice", place="columns")
+            if len(self._projections) >= MAX_PROJECTIONS:
+                self._projections.pop(next(iter(self._projections)))
+            found = self._projections[wanted] = Projection(self.schema, self.rows, wanted)
+        return found
+
+    def key_from_json(self, key: object) -> Key:
+        """A key from JSON: an object with every primary-key column, or the bare value where the key is one column. A
+        nullable column may be null, but not left out.
+        """
+        if type(key) is dict:
+            try:
+                values = [codec.from_json(key[name], name) for name, codec in self.key_codecs]
+            except KeyError:
+                raise self._wrong_columns(key) from None
+            if len(key) != len(values):
+                raise self._wrong_columns(key)
+            return tuple(values)
+        if len(self.key_codecs) == 1 and type(key) is not list:
+            name, codec = self.key_codecs[0]
+            return (codec.from_json(key, name),)
+        raise InvalidRequest(
+            f"a key must be an object, this one is {_json_type(key)}",
+            place="keys",
+            hint="such as " + orjson.dumps(dict.fromkeys(self.schema.primary_key, "...")).decode(),
+        )
+
+    def key_from_text(self, pairs: Mapping[str, str]) -> Key:
+        """A key from `column=value` texts, as in a URL. They can't say null."""
+        try:
+            values = [read(pairs[name], name) for name, read in self.key_texts]
+        except KeyError:
+            raise self._wrong_columns(pairs, of_text=True) from None
+        if len(pairs) != len(values):
+            raise self._wrong_columns(pairs)
+        return tuple(values)
+
+    def prefix_from_json(self, prefix: object) -> dict[str, Any]:
+        """Physical values of a prefix: any of the partition columns, then the first so many key columns."""
+        if type(prefix) is not dict:
+            raise InvalidRequest(f"a prefix must be an object, this one is {_json_type(prefix)}", place="prefix")
+        self.check_prefix(prefix)
+        return {name: self._by_name[name].from_json(value, name) for name, value in prefix.items()}
+
+    def check_prefix(self, prefix: Mapping[str, object]) -> None:
+        """Whether columns are those of a prefix."""
+        unknown = [name for name in prefix if name not in self._by_name]
+        if unknown:
+            raise self._not_in_key(unknown)
+        names = [column.name for column in self.schema.key_columns]
+        given = [name in prefix for name in names]
+        if True in given[given.index(False) :] if False in given else False:
+            missing, last = names[given.index(False)], names[len(given) - 1 - given[::-1].index(True)]
+            raise InvalidRequest(
+                f"not a prefix of the key: {missing!r} is missing before {last!r}",
+                place="prefix",
+                hint=f"the key is {', '.join(names)}; give its first columns",
+            )
+
+    def whole_key(self, partition: Key, key: Key) -> Key:
+        """The whole primary key of partition values and key columns: the inverse of `partition_of` and `key_of`."""
+        schema = self.schema
+        if not schema.partition_keys:
+            return key
+        values = dict(zip(schema.partition_keys, partition, strict=True))
+        values.update(zip((c.name for c in schema.key_columns), key, strict=True))
+        return tuple(values[name] for name in schema.primary_key)
+
+    def _wrong_columns(self, given: Mapping[str, object], *, of_text: bool = False) -> InvalidRequest:
+        unknown = [name for name in given if name not in self._by_name]
+        if unknown:
+            return self._not_in_key(unknown)
+        missing = [name for name in self.schema.primary_key if name not in given]
+        hint = f"the primary key is {', '.join(self.schema.primary_key)}; its first columns alone: prefix-lookup"
+        if of_text and any(self._by_name[name].type.nullable for name in missing):
+            hint += f"; {_NULL_HINT}"
+        return InvalidRequest(f"the key lacks {', '.join(missing)}", place=", ".join(missing), hint=hint)
+
+    def _not_in_key(self, unknown: Sequence[str]) -> InvalidRequest:
+        word = "unknown column" if unknown[0] not in self.schema.by_name else "not a primary-key column:"
+        return InvalidRequest(
+            f"{word} {unknown[0]!r}",
+            place=unknown[0],
+            hint=f"the primary key is {', '.join(self.schema.primary_key)}",
+        )
+
+
+_NULL_HINT = "a null key column: POST the key as JSON, with null"
+
+
+def _from_text(codec: ValueCodec) -> Callable[[str, str], Any]:
+    """The conversion from text, with a hint for who wants to say null."""
+    if not codec.type.nullable:
+        return codec.from_text
+
+    def from_text(text: str, place: str) -> Any:
+        try:
+            return codec.from_text(text, place)
+        except InvalidRequest as exc:
+            if text.lower() not in ("", "null", "none"):
+                raise
+            raise InvalidRequest(exc.message, place=exc.place, hint=_NULL_HINT) from None
+
+    return from_text
+
+
+def check_batch_size(count: int, most: int, what: str, option: str) -> None:
+    """A batch over the limit is refused whole."""
+    if count > most:
+        raise TooLarge(
+            f"{count:,} {what}, at most {most:,} at a time",
+            place=what,
+            hint=f"send several requests, or raise {option}",
+        )
+
+
+def _picker(positions: Sequence[int], key_length: int) -> Callable[[Key], Key]:
+    """A function that takes these positions out of a key; the key itself where they are all of it, in order."""
+    wanted = tuple(positions)
+    if wanted == tuple(range(key_length)):
+        return _whole
+    return lambda key: tuple([key[position] for position in wanted])
+
+
+def _whole(key: Key) -> Key:
+    return key
+
+
+def _json_type(value: object) -> str:
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "an array",
+    }
+    return names.get(type(value), "an object")
