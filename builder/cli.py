@@ -10,13 +10,17 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stelae.builder.plan.options import BuildOptions
 from stelae.cli import screen
 from stelae.cli.arguments import JsonOption, TableArgument, WarehouseOption, open_warehouse, parse_pairs
+from stelae.cli.option_flags import takes_declared_options
+from stelae.declared_options import check_limits, option, options_table
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 
 if TYPE_CHECKING:
@@ -35,43 +39,48 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
+@dataclass(frozen=True)
+class CommandOptions:
+    """What `stelae build` needs to know beside the options of a build: how files are read, and what Spark gets."""
+
+    format: str | None = option(
+        None,
+        "`parquet`, `orc`, `csv`, `tsv`, `json`, or another that Spark has a reader for. The endings are `.parquet`, "
+        "`.orc`, `.csv`, `.tsv`, `.json`, `.jsonl`, `.ndjson`, each also with `.gz`, `.bz2`, `.zst`, ... behind.",
+        shown="by the files' endings",
+    )
+    reader_options: tuple[str, ...] = option(
+        (),
+        "An option of Spark's reader: `nullValue=NA`, `sep=;`, `multiLine=true`, `recursiveFileLookup=true`, ... "
+        "Repeat it.",
+        flag="--option",
+        value="KEY=VALUE",
+        shown="",
+    )
+    cores: int | None = option(
+        None,
+        "Cores that Spark uses. Those of the machine, also in a container that has fewer.",
+        value="N",
+        shown="all",
+        least=1,
+    )
+    memory: str | None = option(None, "Memory of Spark's JVM.", value="SIZE", shown="`4g`")
+    conf: tuple[str, ...] = option(
+        (), "A setting of Spark: `spark.jars.packages=...`, ... Repeat it.", value="KEY=VALUE", shown=""
+    )
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+
+
+@takes_declared_options
 def build(
     context: typer.Context,
     table: TableArgument,
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help="Files, folders, globs; later ones win.")],
     warehouse: WarehouseOption,
-    format: Annotated[  # noqa: A002
-        str | None, typer.Option("--format", help="parquet, orc, csv, tsv, json, ...; by the endings unless given.")
-    ] = None,
-    row_kind: Annotated[
-        str | None, typer.Option("--row-kind", metavar="COLUMN", help="Column that says +I, -U, +U or -D.")
-    ] = None,
-    mode: Annotated[str, typer.Option("--mode", help="merge: into the rows there are; overwrite: instead.")] = "merge",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", metavar="KEY=VALUE", help="Option of Spark's reader, such as nullValue=NA. Repeat it."
-        ),
-    ] = None,
-    target_columns: Annotated[
-        str | None,
-        typer.Option("--target-columns", metavar="A,B", help="Set these columns, let the others of a row be."),
-    ] = None,
-    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="An input without rows is no error.")] = False,
-    allow_missing_columns: Annotated[
-        bool, typer.Option("--allow-missing-columns", help="Nullable columns that the input lacks are null.")
-    ] = False,
-    allow_count_change: Annotated[
-        bool, typer.Option("--allow-count-change", help="Commit in spite of snapshot.max-count-change.")
-    ] = False,
-    ignore_extra_columns: Annotated[
-        bool, typer.Option("--ignore-extra-columns", help="Leave out columns that the table has not.")
-    ] = False,
-    cores: Annotated[int | None, typer.Option("--cores", min=1, metavar="N", help="All unless given.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="For Spark; 4g unless given.")] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark. Repeat it.")
-    ] = None,
+    options: BuildOptions,
+    command: CommandOptions,
     json: JsonOption = False,
 ) -> None:
     """Merge files into a table and commit a snapshot.
@@ -80,38 +89,31 @@ def build(
     """
     from stelae.builder.input.files import read_files
     from stelae.builder.job import run_build
-    from stelae.builder.plan.build_plan import MODES, Mode
 
-    modes: dict[str, Mode] = {name: name for name in MODES}
-    if mode not in modes:
-        raise InvalidRequest(f"unknown mode {mode!r}", place="--mode", hint=f"modes: {', '.join(modes)}")
-    reader_options = parse_pairs(option or [], "--option")
-    settings = parse_pairs(conf or [], "--conf")
+    reader_options = parse_pairs(command.reader_options, "--option")
+    settings = parse_pairs(command.conf, "--conf")
     store = open_warehouse(warehouse)
     target = store.table(table)
-    with status(f"building {target.name}") as tell, spark_session(context.obj.debug, cores, memory, settings) as spark:
+    session = spark_session(context.obj.debug, command.cores, command.memory, settings)
+    with status(f"building {target.name}") as tell, session as spark:
         tell("reading the input's columns")
-        frame = read_files(spark, inputs, target.schema, format=format, row_kind=row_kind, options=reader_options)
-        report = run_build(
-            spark,
-            store,
-            table,
-            frame,
-            row_kind=row_kind,
-            mode=modes[mode],
-            target_columns=None if target_columns is None else [name.strip() for name in target_columns.split(",")],
-            allow_empty=allow_empty,
-            allow_missing_columns=allow_missing_columns,
-            allow_count_change=allow_count_change,
-            ignore_extra_columns=ignore_extra_columns,
-            has_arrival=True,
-            listener=lambda progress: tell(progress_text(progress)),
+        frame = read_files(
+            spark, inputs, target.schema, format=command.format, row_kind=options.row_kind, options=reader_options
         )
+        report = run_build(
+            spark, store, table, frame, options, has_arrival=True,
+            listener=lambda progress: tell(progress_text(progress)),
+        )  # fmt: skip
         tell("stopping Spark")
     if json:
         screen.show_json(report_json(report))
     else:
         screen.show_facts(report_facts(report))
+
+
+def options_page() -> str:
+    """The table of docs/cli.md."""
+    return options_table(BuildOptions, CommandOptions)
 
 
 def demo(
@@ -310,3 +312,7 @@ def report_json(report: BuildReport) -> dict[str, Any]:
         "seconds": {phase: round(seconds, 3) for phase, seconds in report.seconds.items()},
         "total_seconds": round(report.total_seconds, 3),
     }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(options_page())

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 from uuid import uuid4
 
 from stelae.builder.base.log_rows import LoggedRows, rows_of_log
@@ -35,7 +35,7 @@ from stelae.builder.local.progress import watch_job
 from stelae.builder.merge.aggregate import exploded, merged, patched, without_entries
 from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
 from stelae.builder.merge.last_record import winners
-from stelae.builder.plan.build_plan import MODES, BuildPlan, Mode, PartitionPlan, choose_bucket_count, plan_partitions
+from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan, choose_bucket_count, plan_partitions
 from stelae.builder.plan.columns import (
     ACTION_COLUMN,
     HIDDEN_COLUMN,
@@ -45,6 +45,7 @@ from stelae.builder.plan.columns import (
     ORDINAL_COLUMN,
 )
 from stelae.builder.plan.errors import translated
+from stelae.builder.plan.options import BuildKeywords, BuildOptions, Mode
 from stelae.builder.plan.partitions import count_partitions, with_folders
 from stelae.builder.plan.placement import by_key, by_slot, placed
 from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
@@ -58,6 +59,7 @@ from stelae.builder.write.id_assignment import (
     table_claims,
     with_former_ids,
 )
+from stelae.declared_options import shows_options
 from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.log.id_claims import IdRange
 from stelae.schema import types as t
@@ -77,6 +79,8 @@ DEFAULT_BATCH_BYTES = "67108864b"
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS_A_BATCH = 8192
 """Rows of 250 KB on average fill the 2 GiB that an Arrow column of such a batch can hold."""
+
+DEFAULT_OPTIONS = BuildOptions()
 
 Listener = Callable[["Progress"], None]
 """Told of each phase as it starts, and now and then while it runs."""
@@ -123,59 +127,41 @@ class BuildReport:
         return sum(self.seconds.values())
 
 
+@shows_options(BuildOptions)
 def build(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    table: str,
-    frame: DataFrame,
-    *,
-    row_kind: str | None = None,
-    mode: Mode = "merge",
-    target_columns: Sequence[str] | None = None,
-    allow_empty: bool = False,
-    allow_missing_columns: bool = False,
-    allow_count_change: bool = False,
-    ignore_extra_columns: bool = False,
+    spark: SparkSession, warehouse: Warehouse, table: str, frame: DataFrame, **options: Unpack[BuildKeywords]
 ) -> Snapshot:
     """Merge the rows of `frame` into `table` and commit a snapshot, which is returned.
 
     `row_kind` names a column with +I, -U, +U, -D; without one every row is an insert. `mode="overwrite"` starts from
-    an empty table. Columns are matched by name; `target_columns` are those that the records set, beside the key, while
-    the others of a row stay as they are: a partial update (docs/merging.md). With `allow_missing_columns`, nullable
-    ones that the input lacks are null in its records. An input without rows is refused unless `allow_empty` says that
-    it may happen, and a row count outside of `snapshot.max-count-change` unless `allow_count_change` does. Raises
-    InvalidRequest for input that the table can't take and Conflict when another build committed meanwhile; in either
-    case the table is as it was. The log `stelae.builder` gets a summary.
+    an empty table. Columns are matched by name; `target_columns` are those that the records set, with those of the
+    key, while the others of a row stay as they are: a partial update (docs/merging.md). With `allow_missing_columns`,
+    nullable ones that the input lacks are null in its records. An input without rows is refused unless `allow_empty`
+    says that it may happen, and a row count outside of `snapshot.max-count-change` unless `allow_count_change` does.
+    Raises InvalidRequest for input that the table can't take and Conflict when another build committed meanwhile; in
+    either case the table is as it was. The log `stelae.builder` gets a summary.
     """
-    return run_build(
-        spark, warehouse, table, frame, row_kind=row_kind, mode=mode, target_columns=target_columns,
-        allow_empty=allow_empty, allow_missing_columns=allow_missing_columns, allow_count_change=allow_count_change,
-        ignore_extra_columns=ignore_extra_columns,
-    ).snapshot  # fmt: skip
+    return run_build(spark, warehouse, table, frame, **options).snapshot
 
 
+@shows_options(BuildOptions)
 def run_build(
     spark: SparkSession,
     warehouse: Warehouse,
     table: str,
     frame: DataFrame,
+    options: BuildOptions = DEFAULT_OPTIONS,
     *,
-    row_kind: str | None = None,
-    mode: Mode = "merge",
-    target_columns: Sequence[str] | None = None,
-    allow_empty: bool = False,
-    allow_missing_columns: bool = False,
-    allow_count_change: bool = False,
-    ignore_extra_columns: bool = False,
     has_arrival: bool = False,
     listener: Listener | None = None,
+    **keywords: Unpack[BuildKeywords],
 ) -> BuildReport:
     """`build`, with a report of what it did and a listener for its progress.
 
-    `has_arrival`: the frame comes from `read_files`, which puts the order of arrival into columns of its own.
+    `options` may come as one object, as keywords, or both: then the keywords count. `has_arrival`: the frame comes
+    from `read_files`, which puts the order of arrival into columns of its own.
     """
-    if mode not in MODES:
-        raise InvalidRequest(f"unknown mode {mode!r}", place="mode", hint=f"modes: {', '.join(MODES)}")
+    options = replace(options, **keywords)
     check_arguments(warehouse, frame)
     if frame.isStreaming:
         raise InvalidRequest(
@@ -184,13 +170,14 @@ def run_build(
     target = warehouse.table(table)
     check_travels(target)
     phases = _Phases(spark, listener)
+    mode = options.mode
     with ExitStack() as stack:
         with phases.run("plan"):
             schema = target.schema
-            targets = checked_targets(schema, target_columns)
+            targets = checked_targets(schema, options.target_columns)
             changes = change_records(
-                frame, schema, row_kind, targets=targets, allow_missing_columns=allow_missing_columns,
-                ignore_extra_columns=ignore_extra_columns, has_arrival=has_arrival,
+                frame, schema, options.row_kind, targets=targets, allow_missing_columns=options.allow_missing_columns,
+                ignore_extra_columns=options.ignore_extra_columns, has_arrival=has_arrival,
             )  # fmt: skip
             build_id = uuid4().hex
             ground = stack.enter_context(standing_on(target, f"build-{build_id}"))
@@ -209,7 +196,7 @@ def run_build(
         reports = written.reports
         rows_in = sum(report.rows_in for report in reports) - plan.base_rows
         # Records that ignore-delete drops are input all the same.
-        if rows_in == 0 and not allow_empty and frame.isEmpty():
+        if rows_in == 0 and not options.allow_empty and frame.isEmpty():
             discard(target, reports)
             raise InvalidRequest(
                 "the input has no rows; nothing was changed", hint="where that is expected, allow it: --allow-empty"
@@ -219,7 +206,7 @@ def run_build(
             return BuildReport(plan.parent, str(target.name), mode, 0, 0, 0, committed=False, seconds=phases.seconds)
         with phases.run("validate"):
             snapshot = assemble(plan, reports, versions(spark))
-            if not allow_count_change:
+            if not options.allow_count_change:
                 check_count_change(plan, snapshot)
         with phases.run("commit"):
             snapshot = commit(snapshot, plan, ground, reports)

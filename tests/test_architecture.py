@@ -23,7 +23,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("stelae", "builder", "service", "pyspark_stelae")
 
-LEAVES = "errors names units version"
+LEAVES = "declared_options errors names units version"
 """Modules of stelae/ that everybody may import."""
 
 CORE = "maintenance log read rocksdb snapshot storage encoding schema"
@@ -69,6 +69,7 @@ FOLDERS: Mapping[str, str] = {
     "stelae/storage":       "",
     "stelae/encoding":      "schema",
     "stelae/schema":        "",
+    "stelae/declared_options": "",
     "stelae/version":       "",
     "stelae/units":         "",
     "stelae/names":         "",

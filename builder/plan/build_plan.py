@@ -17,18 +17,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 from stelae.builder.plan.columns import ORDINAL_COLUMN, TASK_COLUMN
+from stelae.builder.plan.options import Mode
 from stelae.schema.merge_rules import MergeRules, merge_rules
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import PartitionValue
-
-Mode = Literal["merge", "overwrite"]
-MODES: tuple[Mode, ...] = ("merge", "overwrite")
-
 
 MAX_PARTITIONS = 100_000
 """Partitions that one build may touch; each is a few values on the driver."""

@@ -1,12 +1,13 @@
 """The command line: `stelae COMMAND ...`. docs/cli.md shows every command.
 
-    arguments.py   options that commands share: -w, --json, ...
-    screen.py      what is printed: tables, JSON, errors
-    tables.py      create, alter, tables, describe, snapshots
-    upkeep.py      rollback, expire, clean, verify
-    lookup.py      lookup
-    insert.py      insert
-    log.py         log
+    arguments.py     options that commands share: -w, --json, ...
+    option_flags.py  flags made from declared options
+    screen.py        what is printed: tables, JSON, errors
+    tables.py        create, alter, tables, describe, snapshots
+    upkeep.py        rollback, expire, clean, verify
+    lookup.py        lookup
+    insert.py        insert
+    log.py           log
 
 Builder and service add theirs (build, serve, demo) through the entry point `stelae.commands`: the core knows neither of
 them. A command raises errors of `stelae/errors.py`; here, and only here, they are printed and become exit codes.

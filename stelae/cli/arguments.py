@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,7 +53,7 @@ def parse_duration(text: str, place: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def parse_pairs(texts: list[str], place: str) -> dict[str, str]:
+def parse_pairs(texts: Sequence[str], place: str) -> dict[str, str]:
     """`name=value` texts as a mapping. The value may hold more `=`."""
     pairs: dict[str, str] = {}
     for text in texts:
