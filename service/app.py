@@ -119,6 +119,7 @@ class TabletServer:
         def add(table: ServedTable) -> None:
             self.writers[table.name] = TableWriter(
                 table,
+                partial(watcher.reload, table),
                 self.identity,
                 folder.path,
                 self.cache,
@@ -128,7 +129,7 @@ class TabletServer:
                 poll_interval_s=self.options.poll_interval_s,
                 clock=self._clock,
             )
-            self._add_routes(table, watcher)
+            self._add_routes(table)
 
         watcher = Watcher(
             self.warehouse,
@@ -208,14 +209,13 @@ class TabletServer:
             options.advertise_url.rstrip("/") or f"http://{where}:{self.port}",
         )
 
-    def _add_routes(self, table: ServedTable, watcher: Watcher) -> None:
+    def _add_routes(self, table: ServedTable) -> None:
         database, _, bare = table.name.partition(".")
         for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
             self.answers_now[f"GET {lookup_path(name)}".encode()] = PointLookups(table).answer
             self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts, self.threads).answer
             self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts, self.threads).answer
-            reload = partial(watcher.reload, table)
-            insert = InsertIfNotExists(self.writers[table.name], self.options, self.counts, self.threads, reload)
+            insert = InsertIfNotExists(self.writers[table.name], self.options, self.counts, self.threads)
             self._hot[insert_path(name)] = insert.answer
 
     async def _await_start(self, watcher: Watcher) -> None:

@@ -3,14 +3,14 @@
 POST  /v1/tables/{table}/insert-if-not-exists     {"keys": [...], "columns": [...]}
 
 keys ─┬─ answered before ──► their JSON, as it was                        service/http/row_cache.py
-      └─ others ──► physical keys ──► rows, found or inserted ──► JSON    service/writes/table_writer.py
+      └─ others ──► physical keys ──► rows, found or inserted ──► JSON    service/writes/insertion.py
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,8 @@ from stelae.service.http.row_cache import HotRows
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts
 from stelae.service.tables.served_table import PIN, OpenSnapshot
-from stelae.service.writes.table_writer import Answer, TableWriter
+from stelae.service.writes.insertion import InsertOutcome
+from stelae.service.writes.table_writer import TableWriter
 from stelae.wire.arrow_stream import rows_schema
 from stelae.wire.http_api import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEADER
 
@@ -50,12 +51,10 @@ class InsertIfNotExists(Endpoint):
         options: ServerOptions,
         counts: ServerCounts,
         threads: ReadThreads,
-        reload: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(writer.served, options, counts, threads)
         self._writer = writer
         self._counts = self.table.counts.operations[INSERT]
-        self._reload = reload
         self._hot_of: OpenSnapshot | None = None
         self._hot: dict[tuple[str, ...] | None, HotRows] = {}
         """By selected columns."""
@@ -72,7 +71,7 @@ class InsertIfNotExists(Endpoint):
                 "an insert goes into the table as it is now", place=SNAPSHOT_HEADER, hint="leave the header out"
             )
         if self._writer.owner is None:
-            await self._writer.open(self._reload)
+            await self._writer.open()
 
     async def parts(self, opened: OpenSnapshot, body: dict[str, Any]) -> list[bytes]:
         keys = body.get("keys")
@@ -87,22 +86,22 @@ class InsertIfNotExists(Endpoint):
             if not unknown:
                 return self._answer(rows, flags, opened)
             try:
-                answer, others = await self._insert([keys[index] for index in unknown], body)
+                outcome, others = await self._inserted([keys[index] for index in unknown], body)
             except InvalidRequest:
                 await self._parsed(keys)  # says which of all keys it is
                 raise
-            for index, row, inserted in zip(unknown, others, answer.inserted, strict=True):
+            for index, row, inserted in zip(unknown, others, outcome.inserted, strict=True):
                 rows[index] = row
                 if inserted:
                     flags[index] = INSERTED
-            if answer.opened is opened:
+            if outcome.opened is opened:
                 if hot is not None:
                     new = zip(unknown, others, strict=True)
                     hot.put_many([(values[index], row) for index, row in new if row != NO_ROW])
             elif len(unknown) < len(rows):
-                opened = answer.opened  # another snapshot came, and what was remembered is of the one before
+                opened = outcome.opened  # another snapshot came, and what was remembered is of the one before
                 continue
-            return self._answer(rows, flags, answer.opened)
+            return self._answer(rows, flags, outcome.opened)
 
     async def arrow_parts(
         self,
@@ -113,20 +112,20 @@ class InsertIfNotExists(Endpoint):
         self.open_table().projection(parameters.columns)  # what can't be answered is not inserted
         keys = await keys_of(body, self.open_table(), self.options.max_body_bytes, self.threads)
         check_batch_size(len(keys), self.options.max_batch_keys, "keys", "--max-batch-keys")
-        answer = await self._writer.insert(keys, self._reload)
-        reader = answer.opened.reader
+        outcome = await self._writer.insert(keys)
+        reader = outcome.opened.reader
         form = RowsForm(reader.table.projection(parameters.columns), parameters.encoded)
         schema = rows_schema(form.type, reader.id, inserted=True)
         size = self.threads.keys_a_part(len(keys))
 
         def part(start: int) -> bytes:
-            rows = pa.array(answer.rows[start : start + size], pa.binary())
-            inserted = pa.array(answer.inserted[start : start + size])
+            rows = pa.array(outcome.rows[start : start + size], pa.binary())
+            inserted = pa.array(outcome.inserted[start : start + size])
             return message([form.column(keys[start : start + size], rows), inserted], schema)
 
         starts = range(0, len(keys), size)
         messages = [part(0)] if len(starts) == 1 else await self.threads.each(part, starts)
-        new = answer.inserted.count(True)
+        new = outcome.inserted.count(True)
         self.table.counts.inserted += new
         self.table.counts.insert_found += len(keys) - new
         return stream(schema, messages)
@@ -147,17 +146,17 @@ class InsertIfNotExists(Endpoint):
         joined = b",".join(rows)  # type: ignore[arg-type]
         return [b'{"rows":[' + joined + b'],"inserted":[' + b",".join(flags) + b"]" + opened.tail]
 
-    async def _insert(self, keys: list[Any], body: dict[str, Any]) -> tuple[Answer, list[bytes]]:
+    async def _inserted(self, keys: list[Any], body: dict[str, Any]) -> tuple[InsertOutcome, list[bytes]]:
         """The answer for keys, and its rows as JSON."""
         shape_of(body, self.open_table())  # what can't be answered is not inserted
         if len(keys) == 1:
             parsed = parse_keys(keys, 0, 1, self.open_table())
-            answer = await self._writer.insert_one(parsed[0], self._reload)
+            outcome = await self._writer.insert_one(parsed[0])
         else:
             parsed = await self._parsed(keys)
-            answer = await self._writer.insert(parsed, self._reload)
-        rows = await self._as_json(answer.rows, parsed, shape_of(body, answer.opened.reader.table))
-        return answer, rows
+            outcome = await self._writer.insert(parsed)
+        rows = await self._as_json(outcome.rows, parsed, shape_of(body, outcome.opened.reader.table))
+        return outcome, rows
 
     def open_table(self) -> TableReader:
         """The table as it is served now."""
