@@ -39,7 +39,7 @@ from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.spark.bucket_scan import BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,7 +165,7 @@ class _PartReader:
             keys, rows = waiting.setdefault(entry.record.partition, ([], []))
             keys += entry.record.keys
             rows += entry.record.rows
-            if len(keys) >= BATCH_ROWS:
+            if len(keys) >= SCAN_BATCH_ROWS:
                 yield self.decoder.batch(entry.record.partition, keys, rows)
                 del waiting[entry.record.partition]
         for partition, (keys, rows) in waiting.items():

@@ -18,7 +18,7 @@ from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.manifest import PartitionFiles
 from stelae.snapshot.warehouse import Table
-from stelae.spark.bucket_scan import BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +102,6 @@ class _BucketReader:
     def _read(self, read: BucketRead) -> Iterator[pa.RecordBatch]:
         with open_bucket(self.decoder.table.storage, read.files) as tablet:
             scan = tablet.scan()
-            while chunk := list(islice(scan, BATCH_ROWS)):
+            while chunk := list(islice(scan, SCAN_BATCH_ROWS)):
                 keys, rows = zip(*chunk, strict=True)
                 yield self.decoder.batch(read.partition_values, keys, rows)

@@ -10,6 +10,8 @@ Columns of state that files keep (`__stelae_positions`, `__stelae_hidden_since`)
 
 from __future__ import annotations
 
+from stelae.spark.column_types import HIDDEN_COLUMN as HIDDEN_COLUMN
+
 RESERVED_PREFIX = "__stelae_"
 
 # Change records
@@ -18,8 +20,7 @@ ACTION_COLUMN = "__stelae_action"
 """TINYINT: what the record does by its row kind, one of the three actions."""
 INSERT, RETRACT, REMOVE = 0, 1, 2
 """Actions. Stored rows insert, whatever their row kinds were once."""
-HIDDEN_COLUMN = "__stelae_hidden"
-"""BOOLEAN: of records, a -D or -U; of rows, a tombstone."""
+# HIDDEN_COLUMN, BOOLEAN, of rows a tombstone, comes with rows that are read from files; of records it is a -D or -U.
 KIND_COLUMN = "__stelae_kind"
 """STRING: the row kind, checked, while records are made."""
 ID_COLUMN_PREFIX = "__stelae_id_"

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stelae.errors import CorruptData, InvalidRequest, StelaeError, Unavailable
-from stelae.spark.errors import MARK as MARK
+from stelae.spark.errors import ERROR_END as ERROR_END
+from stelae.spark.errors import ERROR_MARK as ERROR_MARK
 from stelae.spark.errors import marked as marked
 from stelae.spark.errors import problem_in
 from stelae.spark.errors import raise_marked as raise_marked

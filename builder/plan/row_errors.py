@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan.errors import MARK
+from stelae.builder.plan.errors import ERROR_END, ERROR_MARK
 from stelae.errors import InvalidRequest, problem
 from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
@@ -30,5 +30,5 @@ def raise_for_row(
     key_columns = [f.col(t.quote_name(sources[n] if sources else n)).alias(n) for n in schema.primary_key]
     key = f.to_json(f.struct(*key_columns), {"ignoreNullFields": "false"})
     detail = f.concat(f.lit(text), shown, f.lit(" in the row with key "), key)
-    message = f.concat(f.lit(MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(" END-OF-PROBLEM"))
+    message = f.concat(f.lit(ERROR_MARK), f.to_json(f.struct(*fields, detail.alias("detail"))), f.lit(ERROR_END))
     return f.raise_error(message)

@@ -1,6 +1,6 @@
 """Keys and their rows in a Python worker: what a lookup remembers, from batch to batch and from task to task.
 
-    keys of a batch ──Keys──► words or bytes ──index──► entries          a number for each key, in order of appearance
+    keys of a batch ──CachedKeys──► words or bytes ──index──► entries    a number for each key, in order of appearance
     answers, in the same order ──► columns that grow                     the row of a key is at its entry
     rows of the batch = columns.take(entries)
 
@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from stelae.encoding.arrow import MAX_LONG_DIGITS, conform, fixed_values
 from stelae.encoding.keys import KeyCodec
 from stelae.schema import types as t
-from stelae.spark.append_column import GrowingBits, GrowingColumn
-from stelae.spark.key_index import BytesIndex, Entries, Positions, WordIndex
+from stelae.spark.append_column import AppendBits, AppendColumn
+from stelae.spark.key_index import BytesIndex, Entries, Indices, WordIndex
 
 if TYPE_CHECKING:
     from stelae.schema.table_schema import Column
@@ -33,7 +33,7 @@ NO_KEY = -1
 """In place of an entry: the row has a null where a key can't have one."""
 
 
-class Keys:
+class CachedKeys:
     """Batches of the key columns as the table has them, and what the index looks for."""
 
     def __init__(self, columns: Sequence[Column], *, refuse_too_wide: bool) -> None:
@@ -60,7 +60,7 @@ class Keys:
             conformed = [array.filter(mask) for array in conformed]
         return conformed, valid
 
-    def find_or_add(self, index: WordIndex | BytesIndex, arrays: Sequence[pa.Array]) -> tuple[Entries, Positions]:
+    def find_or_add(self, index: WordIndex | BytesIndex, arrays: Sequence[pa.Array]) -> tuple[Entries, Indices]:
         """Entries of the rows that `of` gave, and which of the rows are new keys."""
         if isinstance(index, BytesIndex):
             return index.find_or_add(self._codec.encode_batch(arrays))
@@ -84,8 +84,8 @@ class Generation:
 
     def __init__(self, index: WordIndex | BytesIndex, types: Sequence[pa.DataType]) -> None:
         self.index = index
-        self.columns = [GrowingColumn(each) for each in types]
-        self.found = GrowingBits()
+        self.columns = [AppendColumn(each) for each in types]
+        self.found = AppendBits()
         self._all_found = True
 
     @property

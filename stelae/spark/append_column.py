@@ -1,6 +1,6 @@
 """Arrow columns that grow: rows are appended at the end, and all of them are one array at any time, without a copy.
 
-    rows = GrowingColumn(pa.string())
+    rows = AppendColumn(pa.string())
     rows.append(array)                     copies the new rows behind the others, into room that is doubled when full
     rows.array().take(indices)             as fast as from any array
 
@@ -45,7 +45,7 @@ class _Buffer:
         return pa.py_buffer(self.data[: self.length])
 
 
-class GrowingBits:
+class AppendBits:
     """Bits, eight a byte, as Arrow has them: which rows are valid, or the values of a boolean column."""
 
     def __init__(self) -> None:
@@ -74,21 +74,21 @@ class GrowingBits:
         return int(self._bytes.data.nbytes)
 
 
-class GrowingColumn:
+class AppendColumn:
     """One column; see the head of the module."""
 
     def __init__(self, arrow: pa.DataType) -> None:
         self.type = arrow
         self.length = 0
-        self._valid = GrowingBits()
+        self._valid = AppendBits()
         self._has_nulls = False
         self._pieces: list[pa.Array] = []
-        self._bits: GrowingBits | None = None
+        self._bits: AppendBits | None = None
         self._values: _Buffer | None = None
         self._offsets: _Buffer | None = None
         types = pa.types
         if types.is_boolean(arrow):
-            self._bits = GrowingBits()
+            self._bits = AppendBits()
         elif types.is_string(arrow) or types.is_binary(arrow):
             self._values, self._offsets = _Buffer(np.uint8), _Buffer(np.int32)
             self._offsets.append(np.zeros(1, np.int32))

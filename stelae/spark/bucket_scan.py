@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.warehouse import Table
-from stelae.spark.column_types import as_arrow_has_it
+from stelae.spark.column_types import HIDDEN_COLUMN, as_arrow_has_it
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from stelae.rocksdb.tablet import Tablet
     from stelae.storage.base import Storage
 
-HIDDEN = "__stelae_hidden"
-"""Column that says which rows are tombstones, or hidden in another way."""
-
-BATCH_ROWS = 16_384
+SCAN_BATCH_ROWS = 16_384
+"""Rows that are decoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class RowDecoder:
     def ddl(self) -> str:
         """The columns as Spark sees them, and `__stelae_hidden`."""
         columns = [f"{t.quote_name(c.name)} {as_arrow_has_it(c.type).spark()}" for c in self.columns]
-        return ", ".join([*columns, f"{HIDDEN} BOOLEAN"])
+        return ", ".join([*columns, f"{HIDDEN_COLUMN} BOOLEAN"])
 
     @cached_property
     def _codecs(self) -> tuple[KeyCodec, RowReader, pa.Schema]:
@@ -69,7 +67,7 @@ class RowDecoder:
         from stelae.encoding.rows import RowReader
 
         arrow = arrow_schema(self.columns)
-        out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN, pa.bool_())])
+        out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN_COLUMN, pa.bool_())])
         return KeyCodec(self.schema.key_columns), RowReader(self.table.schemas, self.schema), out
 
     def hidden_mask(self, rows: pa.Array) -> np.ndarray:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql.types import DataType as SparkType
 
+HIDDEN_COLUMN = "__stelae_hidden"
+"""BOOLEAN column of rows read from files: which are tombstones, or hidden in another way."""
+
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 

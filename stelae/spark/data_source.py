@@ -27,9 +27,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, 
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
 from stelae.schema import types as t
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.spark.bucket_scan import BATCH_ROWS, HIDDEN, RowDecoder, open_bucket
-from stelae.spark.column_types import as_arrow_has_it
-from stelae.spark.errors import raise_marked, show_ours
+from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.column_types import HIDDEN_COLUMN, as_arrow_has_it
+from stelae.spark.errors import raise_marked, show_stelae_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from stelae.schema.table_schema import TableSchema
     from stelae.snapshot.manifest import PartitionFiles, Snapshot
 
-OPTIONS = ("warehouse", "table", "path", "snapshot")
+READ_OPTIONS = ("warehouse", "table", "path", "snapshot")
 
 MAX_KEYS = 10_000
 """Combinations of values of key columns; more are not looked up one by one."""
@@ -48,7 +48,7 @@ MAX_KEYS = 10_000
 
 def register_source(spark: SparkSession) -> None:
     """Make `format("stelae")` known to a session that does not find it by itself (`pyspark_stelae` is on its path)."""
-    show_ours()
+    show_stelae_errors()
     spark.dataSource.register(StelaeDataSource)
 
 
@@ -204,7 +204,7 @@ class StelaeReader(DataSourceReader):
             else:
                 found = zip(partition.keys, tablet.multi_get(list(partition.keys)), strict=True)
                 rows = iter([(key, row) for key, row in found if row is not None])
-            while chunk := list(islice(rows, BATCH_ROWS)):
+            while chunk := list(islice(rows, SCAN_BATCH_ROWS)):
                 keys, values = zip(*chunk, strict=True)
                 yield self._shaped(decoder.batch(partition.values, keys, values))
 
@@ -218,7 +218,7 @@ class StelaeReader(DataSourceReader):
         import pyarrow.compute as pc
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        hidden = batch.column(batch.schema.get_field_index(HIDDEN))
+        hidden = batch.column(batch.schema.get_field_index(HIDDEN_COLUMN))
         if pc.any(hidden).as_py():
             batch = batch.filter(pc.invert(hidden))
         target = to_arrow_schema(self.spark_schema, timezone="UTC")
@@ -243,7 +243,7 @@ class _Pushing:
 
 def _opened(options: Mapping[str, str]) -> tuple[Table, Snapshot]:
     """Table and snapshot that the options name; the table's schema is the snapshot's or a newer one."""
-    unknown = [name for name in options if name.lower() not in OPTIONS]
+    unknown = [name for name in options if name.lower() not in READ_OPTIONS]
     if unknown:
         raise InvalidRequest(
             f"format stelae has no option {', '.join(unknown)}",

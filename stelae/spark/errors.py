@@ -1,14 +1,14 @@
 """Errors on their way through Spark.
 
 What a worker raises, Spark wraps in layers of its own: a stack of the worker, a stack of the JVM, the name of the
-stage. So a worker raises with a message that starts with MARK and holds a problem as JSON, and the driver finds it
-there again:
+stage. So a worker raises with a message that starts with ERROR_MARK and holds a problem as JSON, and the driver finds
+it there again:
 
     worker   raise_marked(NotFound(...)) ──► RuntimeError("STELAE-PROBLEM {...} END-OF-PROBLEM")
     driver   Spark's exception ──► problem_in(its text) ──► NotFound(...)
 
 A build runs its own Spark actions and translates their errors where it runs them (builder/plan/errors.py). A lookup
-join runs in the user's actions; `show_ours` has PySpark raise our error there in place of its own.
+join runs in the user's actions; `show_stelae_errors` has PySpark raise our error there in place of its own.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import orjson
 
 from stelae.errors import StelaeError, from_problem, problem
 
-MARK = "STELAE-PROBLEM "
-_END = " END-OF-PROBLEM"
-_MARKED = re.compile(re.escape(MARK) + r"(\{.*?\})" + re.escape(_END), re.DOTALL)
+ERROR_MARK = "STELAE-PROBLEM "
+ERROR_END = " END-OF-PROBLEM"
+_MARKED = re.compile(re.escape(ERROR_MARK) + r"(\{.*?\})" + re.escape(ERROR_END), re.DOTALL)
 
 
 def marked(error: StelaeError) -> str:
     """The text that carries an error through Spark."""
-    return f"{MARK}{orjson.dumps(problem(error)).decode()}{_END}"
+    return f"{ERROR_MARK}{orjson.dumps(problem(error)).decode()}{ERROR_END}"
 
 
 def raise_marked(error: StelaeError) -> NoReturn:
@@ -42,7 +42,7 @@ def problem_in(text: str) -> StelaeError | None:
     return None if found is None else from_problem(orjson.loads(found.group(1)))
 
 
-def show_ours() -> None:
+def show_stelae_errors() -> None:
     """From now on PySpark raises our errors in place of the exceptions that carry them; all others stay as they are.
 
     PySpark makes every exception of the JVM, or of a Connect server, a Python one in one place, and asks a function at

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from stelae.schema.table_schema import Column
 
-ROW = "__stelae_row"
+JOINED_ROW_COLUMN = "__stelae_row"
 
 
 def lookup_join(
@@ -113,17 +113,19 @@ def _joined(
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
-    own = df.select("*", looked_up.alias(ROW))
+    own = df.select("*", looked_up.alias(JOINED_ROW_COLUMN))
     if prefix:
-        own = own.select("*", (f.explode if how == "inner" else f.explode_outer)(ROW).alias(f"{ROW}s")).drop(ROW)
-        own = own.withColumnRenamed(f"{ROW}s", ROW)
+        one_row = f"{JOINED_ROW_COLUMN}s"
+        explode = f.explode if how == "inner" else f.explode_outer
+        own = own.select("*", explode(JOINED_ROW_COLUMN).alias(one_row)).drop(JOINED_ROW_COLUMN)
+        own = own.withColumnRenamed(one_row, JOINED_ROW_COLUMN)
     elif how == "inner":
-        own = own.where(f.col(ROW).isNotNull())
+        own = own.where(f.col(JOINED_ROW_COLUMN).isNotNull())
     added = [
-        f.col(ROW).getField(column.name).cast(column.type.spark()).alias(name)
+        f.col(JOINED_ROW_COLUMN).getField(column.name).cast(column.type.spark()).alias(name)
         for column, name in zip(columns, names, strict=True)
     ]
-    return own.select("*", *added).drop(ROW)
+    return own.select("*", *added).drop(JOINED_ROW_COLUMN)
 
 
 def _check_frame(df: Any) -> None:

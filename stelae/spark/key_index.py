@@ -28,11 +28,11 @@ import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
 from stelae.encoding.arrow import variable_values
-from stelae.spark.append_column import GrowingColumn
+from stelae.spark.append_column import AppendColumn
 
-Words: TypeAlias = npt.NDArray[np.uint64]
+KeyWords: TypeAlias = npt.NDArray[np.uint64]
 Entries: TypeAlias = npt.NDArray[np.int32]
-Positions: TypeAlias = npt.NDArray[np.int64]
+Indices: TypeAlias = npt.NDArray[np.int64]
 
 _EMPTY = -1
 _FIRST_BITS = 12
@@ -63,7 +63,7 @@ class WordIndex:
     def nbytes(self) -> int:
         return int(self._words.nbytes + self._entries.nbytes)
 
-    def find_or_add(self, keys: Words) -> tuple[Entries, Positions]:
+    def find_or_add(self, keys: KeyWords) -> tuple[Entries, Indices]:
         """Entries of the keys, and the rows of those that were new."""
         words = mixed(keys)
         slots = self._slots(words)
@@ -81,12 +81,12 @@ class WordIndex:
         self.count = before + len(added)
         return found, added
 
-    def _slots(self, words: Words) -> Positions:
+    def _slots(self, words: KeyWords) -> Indices:
         """Where a word is looked for first: by its highest bits, which depend on all others."""
-        slots: Positions = (words >> np.uint64(64 - self._bits)).view(np.int64)
+        slots: Indices = (words >> np.uint64(64 - self._bits)).view(np.int64)
         return slots
 
-    def _probe(self, words: Words, slots: Positions, rows: Positions, found: Entries) -> Positions:
+    def _probe(self, words: KeyWords, slots: Indices, rows: Indices, found: Entries) -> Indices:
         """Find or add each of some words, from a slot on; entries go to their rows of `found`. The rows that added."""
         last = len(self._words) - 1
         next_entry = self.count
@@ -95,15 +95,15 @@ class WordIndex:
             entries = self._entries[slots]
             empty = np.flatnonzero(entries < 0)
             if len(empty):
-                # All write, one of those that want the same slot stays. It wins; the others look at its word.
+                # All write, one of those that want the same slot stays; the others look at its word next.
                 claimed = slots[empty]
                 self._entries[claimed] = np.arange(len(empty), dtype=np.int32)
-                winners = np.flatnonzero(self._entries[claimed] == np.arange(len(empty), dtype=np.int32))
-                won = claimed[winners]
-                self._entries[won] = np.arange(next_entry, next_entry + len(winners), dtype=np.int32)
-                self._words[won] = words[empty[winners]]
-                next_entry += len(winners)
-                added.append(rows[empty[winners]])
+                stayed = np.flatnonzero(self._entries[claimed] == np.arange(len(empty), dtype=np.int32))
+                won = claimed[stayed]
+                self._entries[won] = np.arange(next_entry, next_entry + len(stayed), dtype=np.int32)
+                self._words[won] = words[empty[stayed]]
+                next_entry += len(stayed)
+                added.append(rows[empty[stayed]])
                 entries = self._entries[slots]
             same = self._words[slots] == words
             found[rows[same]] = entries[same]
@@ -131,7 +131,7 @@ class WordIndex:
             other = np.flatnonzero(left)
             words, entries, slots = words[other], entries[other], (slots[other] + 1) & last
 
-    def add_apart(self) -> int:
+    def reserve_entry(self) -> int:
         """An entry for a key that is kept elsewhere."""
         self.count += 1
         return self.count - 1
@@ -140,12 +140,12 @@ class WordIndex:
 class BytesIndex:
     """Keys of any bytes."""
 
-    def __init__(self, hashes: Callable[[pa.Array], Words] | None = None) -> None:
+    def __init__(self, hashes: Callable[[pa.Array], KeyWords] | None = None) -> None:
         self._hashes = hashes or hash_batch
         self._index = WordIndex()
-        self._keys = GrowingColumn(pa.binary())
+        self._keys = AppendColumn(pa.binary())
         """The key of each entry."""
-        self._apart: dict[bytes, int] = {}
+        self._colliding: dict[bytes, int] = {}
         """Entries of keys whose hash another key has."""
 
     @property
@@ -160,7 +160,7 @@ class BytesIndex:
     def full(self) -> bool:
         return self._keys.full
 
-    def find_or_add(self, keys: pa.Array) -> tuple[Entries, Positions]:
+    def find_or_add(self, keys: pa.Array) -> tuple[Entries, Indices]:
         """Entries of the keys, a BinaryArray without nulls, and the rows of those that were new."""
         entries, added = self._index.find_or_add(self._hashes(keys))
         if len(added):
@@ -169,25 +169,25 @@ class BytesIndex:
         equal = pc.equal(stored, keys)
         if pc.all(equal).as_py() is not False:
             return entries, added
-        return self._told_apart(keys, entries, added, np.flatnonzero(~equal.to_numpy(zero_copy_only=False)))
+        return self._find_or_add_colliding(keys, entries, added, np.flatnonzero(~equal.to_numpy(zero_copy_only=False)))
 
-    def _told_apart(
-        self, keys: pa.Array, entries: Entries, added: Positions, rows: Positions
-    ) -> tuple[Entries, Positions]:
+    def _find_or_add_colliding(
+        self, keys: pa.Array, entries: Entries, added: Indices, rows: Indices
+    ) -> tuple[Entries, Indices]:
         """The same, for rows that found a key of equal hash that is not theirs."""
         more = []
         for row in rows.tolist():
             key = keys[row].as_py()
-            entry = self._apart.get(key)
+            entry = self._colliding.get(key)
             if entry is None:
-                entry = self._apart[key] = self._index.add_apart()
+                entry = self._colliding[key] = self._index.reserve_entry()
                 self._keys.append(keys.slice(row, 1))
                 more.append(row)
             entries[row] = entry
         return entries, np.concatenate([added, np.array(more, np.int64)])
 
 
-def mixed(words: Words) -> Words:
+def mixed(words: KeyWords) -> KeyWords:
     """Words whose highest bits depend on all bits; different ones stay different."""
     result = words >> _HALF
     result ^= words
@@ -195,7 +195,7 @@ def mixed(words: Words) -> Words:
     return result
 
 
-def hash_batch(keys: pa.Array) -> Words:
+def hash_batch(keys: pa.Array) -> KeyWords:
     """A hash of 64 bits of each of the keys, a BinaryArray: eight bytes of all of them at a time."""
     offsets, data = variable_values(keys)
     lengths = np.diff(offsets).astype(np.int64)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stelae.errors import InvalidRequest
-from stelae.spark.lookup_plan import described, plan_lookup, single, spark_function
+from stelae.spark.lookup_plan import describe_table, plan_lookup, single, spark_function
 from stelae.spark.lookup_task import Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import SparkSession
 
-OPTIONS = (
+LOOKUP_OPTIONS = (
     "snapshot", "batch_size", "max_in_flight", "cache_bytes", "timeout_s", "deadline_s", "headers", "stats",
 )  # fmt: skip
 """Options that `lookup` and `register` share with `lookup_join`. A key column of such a name needs `lookup_join`."""
@@ -30,7 +30,7 @@ def lookup(table: str, columns: str | Sequence[str], *, url: str | Sequence[str]
     """
     from pyspark.sql import functions as f
 
-    options = {name: keys.pop(name) for name in OPTIONS if name in keys}
+    options = {name: keys.pop(name) for name in LOOKUP_OPTIONS if name in keys}
     if not keys:
         raise InvalidRequest("no key columns", place=table, hint="lookup(table, column, url=..., user_id=col('id'))")
     function, on = _function(table, columns, url, list(keys), options)
@@ -53,12 +53,12 @@ def register(
     Its arguments are the primary-key columns of the table, in their order. The snapshot is that of this moment:
     register again for a newer one. `options` are those of `lookup`.
     """
-    unknown = [each for each in options if each not in OPTIONS]
+    unknown = [each for each in options if each not in LOOKUP_OPTIONS]
     if unknown:
         raise InvalidRequest(
             f"no option of register: {', '.join(unknown)}",
             place=name,
-            hint=f"its options are {', '.join(OPTIONS)}; the key columns are the arguments in SQL, in their order",
+            hint=f"its options are {', '.join(LOOKUP_OPTIONS)}; key columns are the arguments in SQL, in their order",
         )
     function, _ = _function(table, columns, url, None, options)
     spark.udf.register(name, function)
@@ -70,7 +70,7 @@ def _function(
     """The function, and the key columns that it takes."""
     if on is None:
         servers = Servers((url,) if isinstance(url, str) else tuple(url), options.get("timeout_s", 30.0), 0)
-        schema = described(servers, table).schema
+        schema = describe_table(servers, table).schema
         on = list(schema.primary_key) if schema is not None else []
     names = [columns] if isinstance(columns, str) else list(columns)
     plan = plan_lookup(table, on, url, names, **options)

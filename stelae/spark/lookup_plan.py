@@ -15,8 +15,8 @@ from uuid import uuid4
 from stelae.errors import InvalidRequest, NotFound, Unavailable
 from stelae.names import TableName
 from stelae.spark.column_types import key_columns, selected_columns, struct_ddl
-from stelae.spark.errors import show_ours
-from stelae.spark.lookup_task import Lookup, Servers, check_batching
+from stelae.spark.errors import show_stelae_errors
+from stelae.spark.lookup_task import LookupTask, Servers, check_batching
 from stelae.spark.stats import LookupStats
 from stelae.units import MIB
 
@@ -47,9 +47,9 @@ def plan_lookup(
     deadline_s: float = DEFAULT_DEADLINE_S,
     headers: Mapping[str, str] | None = None,
     stats: LookupStats | None = None,
-) -> Lookup:
+) -> LookupTask:
     """The lookup, ready to travel. The options are those of `lookup_join`."""
-    show_ours()
+    show_stelae_errors()
     check_batching(batch_size, max_in_flight, cache_bytes)
     if insert and prefix:
         raise InvalidRequest("insert_if_not_exists takes whole keys, not prefixes", place="prefix")
@@ -62,7 +62,7 @@ def plan_lookup(
     if not urls:
         raise InvalidRequest("no URL of a tablet server", place="url", hint="such as http://localhost:8000")
     servers = Servers(urls, timeout_s, deadline_s, tuple(sorted((headers or {}).items())))
-    info = described(servers, name)
+    info = describe_table(servers, name)
     schema = info.schema
     if schema is None:
         raise Unavailable(
@@ -79,7 +79,7 @@ def plan_lookup(
                 place=name,
                 hint=str(info.details.get("error") or "build the table first, or wait until the server has loaded it"),
             )
-    return Lookup(
+    return LookupTask(
         servers=servers,
         table=name,
         snapshot=None if insert else snapshot,
@@ -95,7 +95,7 @@ def plan_lookup(
     )
 
 
-def described(servers: Servers, table: str) -> TableInfo:
+def describe_table(servers: Servers, table: str) -> TableInfo:
     """The table, as the first server that can be reached has it."""
     for number in range(len(servers.urls)):
         try:
@@ -106,7 +106,7 @@ def described(servers: Servers, table: str) -> TableInfo:
     raise NotFound(f"no server has table {table}", place=table)
 
 
-def spark_function(lookup: Lookup) -> Any:
+def spark_function(lookup: LookupTask) -> Any:
     """The lookup as a function on Spark columns, in the order of its key columns."""
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
@@ -127,7 +127,7 @@ def spark_function(lookup: Lookup) -> Any:
     return function.asNondeterministic()
 
 
-def single(lookup: Lookup) -> Lookup:
+def single(lookup: LookupTask) -> LookupTask:
     """The lookup of one column that gives the column itself."""
     return replace(lookup, single=True)
 

@@ -10,7 +10,7 @@ read behind it. How much waits is bounded, in rows: `HELD_ROWS`. So new keys of 
 a batch that knows all of its keys costs no request at all.
 
 A request is repeated until its deadline while the server is away or says that it is not ready: a job outlives a restart
-of the server. All requests of a job name the same snapshot. Runs on executors; `Lookup` is pickled with the tasks.
+of the server. All requests of a job name the same snapshot. Runs on executors; `LookupTask` is pickled with the tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.spark.answer_cache import NO_KEY, Generation, Keys, keep, take_kept
+from stelae.spark.answer_cache import NO_KEY, CachedKeys, Generation, keep, take_kept
 from stelae.spark.errors import raise_marked
 from stelae.spark.stats import Counts
 from stelae.wire import http_api as wire
@@ -45,8 +45,8 @@ HELD_ROWS = 262_144
 
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
-FOUND = "__stelae_found"
-PREFIX_INDEX = "__stelae_prefix"
+FOUND_COLUMN = "__stelae_found"
+PREFIX_INDEX_COLUMN = "__stelae_prefix"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _retries() -> int:
 
 
 @dataclass(frozen=True)
-class Lookup:
+class LookupTask:
     """One lookup of a job."""
 
     servers: Servers
@@ -150,10 +150,10 @@ class _Waiting:
 class _Run:
     """One task."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: LookupTask) -> None:
         self.lookup = lookup
         self.counts = Counts(tasks=1)
-        self._keys = Keys(lookup.on, refuse_too_wide=lookup.insert)
+        self._keys = CachedKeys(lookup.on, refuse_too_wide=lookup.insert)
         self._types, self._fields = lookup.output_types
         self._generation = take_kept(lookup.identity) or self._new_generation()
         self._pending: list[list[pa.Array]] = []
@@ -288,21 +288,21 @@ class _Run:
         if lookup.prefix:
             return self._prefixes(
                 client.prefix_lookup_many(
-                    lookup.table, keys, columns=names, snapshot=lookup.snapshot, prefix_index=PREFIX_INDEX
+                    lookup.table, keys, columns=names, snapshot=lookup.snapshot, prefix_index=PREFIX_INDEX_COLUMN
                 ),
                 keys.num_rows,
             )
         if lookup.insert:
-            answer = client.insert_if_not_exists(lookup.table, keys, columns=names, found=FOUND)
+            answer = client.insert_if_not_exists(lookup.table, keys, columns=names, found=FOUND_COLUMN)
         else:
-            answer = client.lookup_many(lookup.table, keys, columns=names, snapshot=lookup.snapshot, found=FOUND)
-        return [_one_array(answer[name]) for name in names], _bools(answer[FOUND])
+            answer = client.lookup_many(lookup.table, keys, columns=names, snapshot=lookup.snapshot, found=FOUND_COLUMN)
+        return [_one_array(answer[name]) for name in names], _bools(answer[FOUND_COLUMN])
 
     def _prefixes(self, rows: pa.Table, count: int) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
         """Rows that say which prefix they are of, as a list a prefix; null where there is none."""
         import pyarrow as pa
 
-        counts = np.bincount(_one_array(rows[PREFIX_INDEX]).to_numpy(), minlength=count)
+        counts = np.bincount(_one_array(rows[PREFIX_INDEX_COLUMN]).to_numpy(), minlength=count)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         structs = pa.StructArray.from_arrays(
             [_one_array(rows[field.name]) for field in self._fields], fields=self._fields

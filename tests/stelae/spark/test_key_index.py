@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stelae.spark.append_column import GrowingBits, GrowingColumn
+from stelae.spark.append_column import AppendBits, AppendColumn
 from stelae.spark.key_index import BytesIndex, WordIndex, hash_batch, mixed
 
 
@@ -106,7 +106,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 @pytest.mark.parametrize(("arrow", "values"), VALUES, ids=[str(arrow) for arrow, _ in VALUES])
 def test_columns_that_grow(arrow: pa.DataType, values: list[Any]) -> None:
     chosen = random.Random(str(arrow))
-    column, expected, earlier = GrowingColumn(arrow), [], []
+    column, expected, earlier = AppendColumn(arrow), [], []
     for _ in range(300):
         batch = pa.array(chosen.choices(values, k=chosen.randrange(1, 40)), arrow).slice(chosen.randrange(3))
         column.append(batch)
@@ -124,7 +124,7 @@ def test_columns_that_grow(arrow: pa.DataType, values: list[Any]) -> None:
 
 
 def test_bits() -> None:
-    chosen, bits, expected = random.Random(5), GrowingBits(), []
+    chosen, bits, expected = random.Random(5), AppendBits(), []
     for _ in range(500):
         some = [chosen.random() < 0.5 for _ in range(chosen.randrange(20))]
         bits.append(np.array(some, np.bool_))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.spark import lookup_join
-from stelae.spark.data_source import OPTIONS
+from stelae.spark.data_source import READ_OPTIONS
 from stelae.spark.stats import Counts
 from tests.stelae.spark.conftest import Served
 from tests.stelae.spark.tables import wait_until_served
@@ -66,7 +66,7 @@ def test_code_gives_what_its_comments_say(spark: SparkSession, served: Served) -
 def test_the_page_is_about_everything() -> None:
     arguments = [name for name in inspect.signature(lookup_join).parameters if name not in ("df", "table")]
     counters = [*Counts.__dataclass_fields__, "missing", "cache_hits"]
-    for name in [*arguments, *counters, *(option for option in OPTIONS if option not in ("path", "table"))]:
+    for name in [*arguments, *counters, *(option for option in READ_OPTIONS if option not in ("path", "table"))]:
         assert re.search(rf"[`\".]{name}\b", PAGE), name
 
 
