@@ -388,7 +388,7 @@ class Watcher:
             previous=previous,
             threads=self._options.load_threads,
             stop=self._stop,
-            apart=apart,
+            in_background=apart,
         )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event
 
 from stelae.errors import StelaeError
-from stelae.read.build_index import index_bytes, index_partition_apart
+from stelae.read.build_index import index_bytes, index_partition_in_background
 from stelae.read.hash_index import HashIndex
 from stelae.read.overlay import PartitionTablets
 from stelae.read.snapshot_reader import SnapshotReader
@@ -102,7 +102,7 @@ class HashIndexes:
         started = time.perf_counter()
 
         def make() -> HashIndex:
-            index_partition_apart(partition, directory, reader.table.keys.width, self._stop)
+            index_partition_in_background(partition, directory, reader.table.keys.width, self._stop)
             return HashIndex(directory)
 
         try:

@@ -1,10 +1,12 @@
 """Work done by another process, of low priority: what would hold up the threads of one that answers requests.
 
-    run_apart(function, arguments...)
+    run_in_background_process(function, arguments...)
 
-`python -m stelae.read.background_process` does it, and its result or error comes back.
+`python -P -m stelae.read.background_process` does it, and its result or error comes back.
 
-The function is one that a module has, and what goes to and fro can be pickled. Both ends are this program.
+The function is one that a module has, and what goes to and fro can be pickled. Both ends are this program. Not by
+`multiprocessing`: its new processes import the main module of the old one again, and look for modules in the working
+folder first.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class NotPortableError(Exception):
     """Something can't be sent to another process."""
 
 
-def run_apart(work: Callable[..., R], *arguments: object, stop: Event | None = None) -> R:
+def run_in_background_process(work: Callable[..., R], *arguments: object, stop: Event | None = None) -> R:
     """What `work(*arguments)` gives, or raises if that is a StelaeError. Setting `stop` kills it: Unavailable.
 
     NotPortableError when the arguments can't be sent; Unavailable when the process ends without an answer.
@@ -42,7 +44,7 @@ def run_apart(work: Callable[..., R], *arguments: object, stop: Event | None = N
     except (StelaeError, pickle.PicklingError, TypeError, AttributeError) as exc:
         raise NotPortableError(str(exc)) from exc
     process = subprocess.Popen(
-        [sys.executable, "-m", "stelae.read.background_process"],
+        [sys.executable, "-P", "-m", "stelae.read.background_process"],  # -P: not from the working folder
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the server, which ends this one by itself

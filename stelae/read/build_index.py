@@ -1,7 +1,7 @@
 """Making the hash index of a partition that is open.
 
-index_partition          in this process: a microsecond a row, most of it with the GIL held
-index_partition_apart    the same in a process of its own, of low priority
+index_partition                  in this process: a microsecond a row, most of it with the GIL held
+index_partition_in_background    the same in a process of its own, of low priority
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from pathlib import Path
 from threading import Event
 
 from stelae.errors import Unavailable
-from stelae.read.background_process import run_apart
+from stelae.read.background_process import run_in_background_process
 from stelae.read.hash_index import build, needed_bytes
 from stelae.read.overlay import PartitionTablets
 from stelae.rocksdb.tablet import Tablet
 
-CHUNK_ROWS = 65_536
+SCANNED_ROWS = 65_536
+"""Rows that are read of a tablet at a time."""
 
 
 def index_bytes(partition: PartitionTablets) -> int:
@@ -33,12 +34,12 @@ def index_partition(folders: Sequence[Path], directory: Path, width: int | None)
         raise Unavailable(f"a hash index can't be written: {exc}", place=str(directory)) from exc
 
 
-def index_partition_apart(partition: PartitionTablets, directory: Path, width: int | None, stop: Event) -> None:
+def index_partition_in_background(partition: PartitionTablets, directory: Path, width: int | None, stop: Event) -> None:
     """The same of an open partition, by another process."""
     folders = [tablet.directory for tablet in partition.tablets if tablet is not None]
-    run_apart(index_partition, folders, directory, width, stop=stop)
+    run_in_background_process(index_partition, folders, directory, width, stop=stop)
 
 
 def _chunks(folders: Sequence[Path]) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
     for folder in folders:
-        yield from Tablet.reopen(folder, owns_folder=False).chunks(CHUNK_ROWS)
+        yield from Tablet.reopen(folder, owns_folder=False).chunks(SCANNED_ROWS)

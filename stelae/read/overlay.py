@@ -42,11 +42,16 @@ class PartitionTablets:
     tablets: tuple[Tablet | None, ...]
     rows: int = 0
     """Stored rows, hidden ones too."""
-    index: IndexOf = field(default_factory=lambda: IndexOf())
+    index: PartitionIndex = field(default_factory=lambda: PartitionIndex())
 
 
-class IndexOf:
-    """Where the hash index of a partition appears when somebody has made it. Shared by the readers of its tablets."""
+class PartitionIndex:
+    """Where the hash index of a partition appears when somebody has made it. Shared by all readers of its tablets.
+
+    The only thing of a reader that changes, and no answer with it: an index says what the tablets say, sooner. To swap
+    the reader instead would send inserts that are under way round again, and drop what is kept for each reader (parsed
+    queries, pins, what followers know), once for each partition of a table.
+    """
 
     def __init__(self) -> None:
         self.made: HashIndex | None = None

@@ -1,7 +1,7 @@
 """Preparing tablets: files fetched and verified, folders made. All of a load that takes long or waits for a disk.
 
-    prepare_tablets          in this process
-    prepare_tablets_apart    the same in a process of low priority (stelae/read/background_process.py)
+    prepare_tablets                  in this process
+    prepare_tablets_in_background    the same in a process of low priority (stelae/read/background_process.py)
 
 Making a RocksDB waits for the disk a dozen times with the GIL held, and verifying hands the GIL to and fro a thousand
 times: in a process that answers requests, all of them would wait. From a process of its own they get nothing but
@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event
 
 from stelae.errors import CorruptData, NotFound, Unavailable
-from stelae.read.background_process import NotPortableError, run_apart
+from stelae.read.background_process import NotPortableError, run_in_background_process
 from stelae.rocksdb.tablet import make_tablet
 from stelae.snapshot.manifest import DataFile
 from stelae.storage.base import Storage
@@ -56,12 +56,12 @@ def prepare_tablets(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def prepare_tablets_apart(
+def prepare_tablets_in_background(
     storage: Storage, wanted: Sequence[Preparation], incoming: Path, threads: int, stop: Event | None = None
 ) -> None:
     """The same in a process of its own. A storage that lives in this process only (memory) is read in this process."""
     try:
-        run_apart(prepare_tablets, storage, list(wanted), incoming, threads, stop=stop)
+        run_in_background_process(prepare_tablets, storage, list(wanted), incoming, threads, stop=stop)
     except NotPortableError:
         prepare_tablets(storage, wanted, incoming, threads, stop)
 

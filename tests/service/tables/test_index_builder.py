@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.errors import Unavailable
-from stelae.read.overlay import IndexOf
+from stelae.read.overlay import PartitionIndex
 from stelae.service.tables import index_builder as hash_indexes
 from stelae.service.tables.index_builder import HashIndexes
 from stelae.snapshot.warehouse import Table, Warehouse
@@ -43,7 +43,7 @@ def few_keys_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_indexes, "LEAST_KEYS", 100)
 
 
-def index_of(server: Server, name: str = "shop.users") -> Iterator[IndexOf]:
+def index_of(server: Server, name: str = "shop.users") -> Iterator[PartitionIndex]:
     serving_now = server.app.tables[name].serving
     assert serving_now is not None
     return (partition.index for partition in serving_now.reader.partitions.values())
@@ -147,7 +147,7 @@ def test_what_can_not_be_made_is_not_tried_again(table: Table, tmp_path: Path, m
         tries.append(arguments)
         raise Unavailable("the disk is full")
 
-    monkeypatch.setattr(hash_indexes, "index_partition_apart", fail)
+    monkeypatch.setattr(hash_indexes, "index_partition_in_background", fail)
     with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
         indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
         before = ask(server)

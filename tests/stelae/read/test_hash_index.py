@@ -18,7 +18,7 @@ import pytest
 from stelae.encoding.key_batch import KeyColumns
 from stelae.errors import Unavailable
 from stelae.read import hash_index
-from stelae.read.build_index import index_bytes, index_partition, index_partition_apart
+from stelae.read.build_index import index_bytes, index_partition, index_partition_in_background
 from stelae.read.hash_index import HashIndex, build, needed_bytes
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import INDEXED_KEYS, SnapshotReader
@@ -220,13 +220,13 @@ def test_made_by_another_process(tmp_path: Path) -> None:
     commit_rows(table, [{"k": f"k{i}", "n": i, "v": "x"} for i in range(500)])
     reader = opened(table, tmp_path)
     [partition] = reader.partitions.values()
-    index_partition_apart(partition, tmp_path / "index", reader.table.keys.width, Event())
+    index_partition_in_background(partition, tmp_path / "index", reader.table.keys.width, Event())
     keys = columns(reader, k=[f"k{i}" for i in range(600)], n=list(range(600)))
     expected = reader.rows_of(keys)
     partition.index.made = HashIndex(tmp_path / "index")
     assert reader.rows_of(keys).equals(expected)
     with pytest.raises(Unavailable, match="can't be written"):
-        index_partition_apart(partition, tmp_path / "index", reader.table.keys.width, Event())
+        index_partition_in_background(partition, tmp_path / "index", reader.table.keys.width, Event())
 
 
 def test_needed_bytes() -> None:

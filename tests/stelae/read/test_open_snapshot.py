@@ -186,14 +186,14 @@ def test_another_process_prepares(tmp_path: Path, kind: str) -> None:
     """Memory is read by this one: the other has none of it."""
     table = make_table(tmp_path, kind)
     snapshot = commit_rows(table, ROWS)
-    reader = open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
+    reader = open_snapshot(table, snapshot, tmp_path / "tablets", in_background=True)
     assert reader.lookup_many([(i,) for i in range(100)], reader.table.all_columns) == ROWS
     if kind == "local":
         path = table.storage.local_path(next(iter(snapshot.files)).path)
         assert path is not None
         flip(path)
         with pytest.raises(CorruptData, match="checksum") as error:
-            open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
+            open_snapshot(table, snapshot, tmp_path / "tablets", in_background=True)
         assert error.value.place in str(path)
         assert len(list((tmp_path / "tablets").iterdir())) == 1
 
@@ -203,25 +203,25 @@ def test_the_other_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     snapshot = commit_rows(table, ROWS)
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(Unavailable, match="ended with 1"):
-        open_snapshot(table, snapshot, tmp_path / "tablets", apart=True)
+        open_snapshot(table, snapshot, tmp_path / "tablets", in_background=True)
     assert list((tmp_path / "tablets").iterdir()) == []
 
 
 @pytest.mark.parametrize("request_bytes", [b"", pickle.dumps(["cut"])[:-3]])
 def test_the_server_dies(request_bytes: bytes) -> None:
     """Killed before it had said what to prepare: its log, which outlives it, gets no traceback."""
-    apart = [sys.executable, "-m", "stelae.read.background_process"]
-    ended = subprocess.run(apart, input=request_bytes, capture_output=True, timeout=20, check=False)
+    command = [sys.executable, "-P", "-m", "stelae.read.background_process"]
+    ended = subprocess.run(command, input=request_bytes, capture_output=True, timeout=20, check=False)
     assert (ended.stdout, ended.stderr) == (b"", b"")
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_giving_up(tmp_path: Path, apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_giving_up(tmp_path: Path, in_background: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_table(tmp_path, "local")
     snapshot = commit_rows(table, ROWS)
     stop = threading.Event()
     stop.set()
     monkeypatch.setattr("stelae.read.background_process.STOP_POLL_S", 0.001)
     with pytest.raises(Unavailable, match="given up"):
-        open_snapshot(table, snapshot, tmp_path / "tablets", stop=stop, apart=apart)
+        open_snapshot(table, snapshot, tmp_path / "tablets", stop=stop, in_background=in_background)
     assert list((tmp_path / "tablets").iterdir()) == []
