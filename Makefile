@@ -44,7 +44,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff format .
 
 docs: $(READY) ## regenerate the pages that are made from code
-	$(BIN)/python -m stelae.schema.options > docs/options.md
+	$(BIN)/python -m stelae.schema.options_page > docs/options.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -50,7 +50,7 @@ def nested_columns(rows: int) -> list[pa.Array]:
 def codec_of(types: list[DataType]) -> RowCodec:
     key = Column(0, "id", BigInt(nullable=False))
     values = (Column(i + 1, name, data_type) for i, (name, data_type) in enumerate(zip(NAMES, types, strict=False)))
-    return RowCodec(TableSchema(0, (key, *values), ("id",), (), TableOptions.parse({})))
+    return RowCodec(TableSchema(0, (key, *values), ("id",), (), TableOptions()))
 
 
 def pack_rows(rows: list[Row]) -> list[bytes]:

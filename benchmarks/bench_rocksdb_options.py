@@ -162,7 +162,7 @@ def make_rows(count: int) -> Rows:
     for name, data_type in (("name", String()), ("city", String()), ("age", Int()), ("score", Double())):
         columns.append(Column(len(columns), name, data_type))
     columns.append(Column(len(columns), "updated", Timestamp()))
-    schema = TableSchema(0, tuple(columns), ("user_id",), (), TableOptions.parse({}))
+    schema = TableSchema(0, tuple(columns), ("user_id",), (), TableOptions())
     codec, keys_of = RowCodec(schema), KeyCodec(schema.key_columns)
     rows: list[bytes] = []
     for part in np.array_split(ids, max(1, count // 100_000)):

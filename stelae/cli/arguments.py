@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stelae.errors import InvalidRequest, NotFound
+from stelae.schema.durations import parse_duration_ms
 
 if TYPE_CHECKING:
     from stelae.snapshot.warehouse import Table, Warehouse
@@ -24,9 +24,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 SnapshotOption = Annotated[
     int | None, typer.Option("--snapshot", metavar="N", help="Id of the snapshot; the newest unless given.")
 ]
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def open_warehouse(url: str) -> Warehouse:
@@ -46,11 +43,12 @@ def open_table(warehouse: str, name: str) -> Table:
 
 
 def parse_duration(text: str, place: str) -> float:
-    """Seconds of a text such as `90s`, `15m`, `24h`, `7d`."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise InvalidRequest(f"{text!r} is no duration", place=place, hint="a number with s, m, h or d: 90s, 24h, 7d")
-    return float(match[1]) * _SECONDS[match[2]]
+    """Seconds of a text such as `90s`, `15m`, `1.5h`, `7d`."""
+    try:
+        return parse_duration_ms(text, fractions=True) / 1000
+    except ValueError:
+        hint = "a number with s, m, h or d: 90s, 24h, 7d"
+        raise InvalidRequest(f"{text!r} is no duration", place=place, hint=hint) from None
 
 
 def parse_pairs(texts: Sequence[str], place: str) -> dict[str, str]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from stelae.errors import InvalidRequest
 from stelae.names import TableName
 from stelae.schema.checks import check_table
-from stelae.schema.options import OPTIONS, TableOptions, find_option
+from stelae.schema.option_parsing import find_option, parse_options
+from stelae.schema.options import OPTIONS, TableOptions
 from stelae.schema.table_schema import MAX_SCHEMA_ID, Column, TableSchema
 from stelae.schema.types import DataType
 
@@ -106,4 +107,4 @@ def with_options(options: TableOptions, changed: Mapping[str, str], empty: Colle
         if option.name in given:
             raise InvalidRequest(f"option {option.name!r} is given twice", place=f"option {spelling}")
         given[option.name] = text
-    return TableOptions.parse({**options.given, **given}) if given else options
+    return parse_options({**options.given, **given}) if given else options

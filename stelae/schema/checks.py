@@ -13,7 +13,8 @@ from stelae.errors import InvalidRequest
 from stelae.schema import types
 from stelae.schema.aggregate_functions import FUNCTIONS
 from stelae.schema.merge_rules import VERSION_TYPES, ColumnRule, MergeRules, merge_rules
-from stelae.schema.options import ColumnOptions, Option, TableOptions, find_option
+from stelae.schema.option_parsing import find_option
+from stelae.schema.options import ColumnOptions, Option, TableOptions
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import DataType
 

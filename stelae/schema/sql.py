@@ -18,7 +18,8 @@ from stelae.names import DEFAULT_DATABASE, TableName
 from stelae.schema import types
 from stelae.schema.alter import AlterTable, NewColumn
 from stelae.schema.checks import MAX_LENGTH, check_table
-from stelae.schema.options import PARTITION, PRIMARY_KEY, TableOptions, find_option
+from stelae.schema.option_parsing import find_option, parse_options
+from stelae.schema.options import PARTITION, PRIMARY_KEY
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.schema.types import DataType
 
@@ -64,7 +65,7 @@ def _schema(create: exp.Create) -> TableSchema:
     primary_key = _stated_once("primary key", [*_primary_keys(items), *_taken_out(raw, PRIMARY_KEY)]) or ()
     partition_keys = _stated_once("partitioning", [*_partition_keys(create), *_taken_out(raw, PARTITION)]) or ()
     comments = [clause.this.name for clause in _clauses(create, "schemacommentproperty")]
-    options = TableOptions.parse(raw)
+    options = parse_options(raw)
     never_null = () if options.primary_key_nullable else primary_key
     schema = TableSchema(
         id=0,

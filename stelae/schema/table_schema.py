@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from stelae.errors import CorruptData, InvalidRequest
+from stelae.schema.option_parsing import parse_options
 from stelae.schema.options import TableOptions
 from stelae.schema.types import DataType, decode_type, encode_type
 
@@ -125,7 +126,7 @@ class TableSchema:
                 ),
                 primary_key=tuple(body["primary_key"]),
                 partition_keys=tuple(body["partition_keys"]),
-                options=TableOptions.parse(body["options"]),
+                options=parse_options(body["options"]),
                 comment=body["comment"],
             )
         except (KeyError, TypeError) as exc:

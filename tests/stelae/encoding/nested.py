@@ -117,4 +117,4 @@ def schema_of(*types: DataType, schema_id: int = 3) -> TableSchema:
     """A table with key column `id` and value columns `v0`, `v1`, ..."""
     columns = [Column(0, "id", BigInt(nullable=False))]
     columns += [Column(i + 1, f"v{i}", data_type) for i, data_type in enumerate(types)]
-    return TableSchema(schema_id, tuple(columns), ("id",), (), TableOptions.parse({}))
+    return TableSchema(schema_id, tuple(columns), ("id",), (), TableOptions())
