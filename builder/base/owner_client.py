@@ -88,7 +88,7 @@ class AskOwner:
     schema: TableSchema
     table: str
     server: Epoch
-    partitions: Mapping[int, Mapping[str, Any]]
+    partitions: Mapping[int, tuple[Any, ...]]
     """Slots whose rows are asked for, with the values of their partition columns as JSON."""
     at_id: int
     """Position of the auto-increment column in the rows; that of the hidden column is `at_hidden`."""
@@ -120,18 +120,12 @@ class AskOwner:
         """The keys of some rows as mappings of Python values."""
         import pyarrow as pa
 
-        from stelae.encoding.values import value_codec
+        from stelae.encoding.partitions import partition_to_python
 
-        codecs = {column.name: value_codec(column) for column in self.schema.partition_columns}
+        schema = self.schema
         slots = batch.column(0).to_numpy()[rows].tolist()
-        partitions = {
-            slot: {
-                name: codecs[name].to_python(codecs[name].from_json(value, name))
-                for name, value in self.partitions[slot].items()
-            }
-            for slot in set(slots)
-        }
-        names = [column.name for column in self.schema.key_columns]
+        partitions = {slot: partition_to_python(schema.partition_columns, self.partitions[slot]) for slot in set(slots)}
+        names = [column.name for column in schema.key_columns]
         chosen = batch.take(pa.array(rows))
         try:
             values = [chosen.column(1 + index).to_pylist() for index in range(len(names))]
@@ -141,10 +135,9 @@ class AskOwner:
                 place=", ".join(names),
                 hint="stop the server: then the build mints the ids",
             ) from exc
+        whole = (*schema.partition_keys, *names)
         keys = zip(*values, strict=True)
-        return [
-            {**partitions[slot], **dict(zip(names, key, strict=True))} for slot, key in zip(slots, keys, strict=True)
-        ]
+        return [dict(zip(whole, partitions[slot] + key, strict=True)) for slot, key in zip(slots, keys, strict=True)]
 
     def _ask(self, keys: list[dict[str, Any]], client: Client) -> list[int]:
         """The ids of keys. A server that is away for a moment is waited for; one that lost the table is not."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stelae.builder.plan.build_plan import MAX_PARTITIONS
 from stelae.builder.plan.errors import translated
-from stelae.encoding.values import value_codec
+from stelae.encoding.partitions import partition_from_python
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
@@ -49,17 +49,8 @@ def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Column) -> li
             place=", ".join(schema.partition_keys),
             hint="partition by a column with fewer values",
         )
-    codecs = [value_codec(column) for column in schema.partition_columns]
-    return [
-        (
-            tuple(
-                codec.to_json(codec.from_python(value, name))
-                for codec, name, value in zip(codecs, schema.partition_keys, row, strict=False)
-            ),
-            tuple(row[len(names) :]),
-        )
-        for row in table
-    ]
+    columns = schema.partition_columns
+    return [(partition_from_python(columns, row[: len(names)]), tuple(row[len(names) :])) for row in table]
 
 
 def with_folders(schema: TableSchema, counts: Mapping[Values, int]) -> list[tuple[Values, str, int]]:

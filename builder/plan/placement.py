@@ -11,7 +11,7 @@ from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan
 from stelae.builder.plan.columns import ORDINAL_COLUMN, TASK_COLUMN
 from stelae.builder.plan.errors import marked
 from stelae.encoding.buckets import spark_bucket_expression
-from stelae.encoding.values import value_codec
+from stelae.encoding.partitions import partition_to_python
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
@@ -49,16 +49,10 @@ def with_places(rows: DataFrame, schema: TableSchema, partitions: Sequence[Parti
     if not schema.partition_keys:
         count = partitions[0].bucket_count
         return rows.withColumn(name, f.expr(spark_bucket_expression(schema.bucket_columns, count)))
-    codecs = [value_codec(column) for column in schema.partition_columns]
     places = [
-        (
-            *(codec.to_python(codec.from_json(value, "")) for codec, value in zip(codecs, p.values, strict=True)),
-            p.bucket_count,
-            p.first_slot,
-        )
-        for p in partitions
+        (*partition_to_python(schema.partition_columns, p.values), p.bucket_count, p.first_slot) for p in partitions
     ]
-    names = [f"__stelae_partition_{index}" for index in range(len(codecs))]
+    names = [f"__stelae_partition_{index}" for index in range(len(schema.partition_columns))]
     ddl = ", ".join(f"{each} {c.type.spark()}" for each, c in zip(names, schema.partition_columns, strict=True))
     known = rows.sparkSession.createDataFrame(places, f"{ddl}, __stelae_buckets INT, __stelae_first INT")
     condition = reduce(

@@ -126,8 +126,7 @@ def ask_owner(plan: BuildPlan, ground: Ground, slots: Collection[int]) -> AskOwn
     """What the writer asks for the ids of new keys in some slots; None where there are no such slots."""
     if ground.server is None or not slots:
         return None
-    names = plan.schema.partition_keys
-    partitions = {slot: dict(zip(names, plan.slots[slot][0].values, strict=True)) for slot in slots}
+    partitions = {slot: plan.slots[slot][0].values for slot in slots}
     at_hidden = 1 + len(plan.schema.key_columns) + len(stored_columns(plan.schema))
     return AskOwner(plan.schema, str(plan.table.name), ground.server, partitions, 1 + id_position(plan), at_hidden)
 

@@ -16,7 +16,7 @@ from threading import Event
 import numpy as np
 import pyarrow as pa
 
-from stelae.encoding.values import value_codec
+from stelae.encoding.partitions import partition_from_json
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log.records import Inserted
 from stelae.log.writer import Entry
@@ -112,10 +112,7 @@ class _Gathered:
 def _ordinals(reader: SnapshotReader, partition: tuple[PartitionValue, ...], offset: int) -> range:
     """The ordinals of the buckets of a record's partition; none if the snapshot lacks it."""
     try:
-        values = tuple(
-            value_codec(column).from_json(value, column.name)
-            for column, value in zip(reader.table.schema.partition_columns, partition, strict=True)
-        )
+        values = partition_from_json(reader.table.schema.partition_columns, partition)
     except (InvalidRequest, ValueError) as exc:
         raise CorruptData(f"record {offset} of the log is of no partition that the table can have: {exc}") from exc
     return reader.ordinals.get(values, NO_ORDINALS)

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypeAlias
 
-from stelae.encoding.values import value_codec
+from stelae.encoding.partitions import partition_from_json
 from stelae.read.overlay import PartitionIndex, PartitionTablets
 from stelae.read.prepare_tablets import Preparation, prepare_tablets, prepare_tablets_in_background
 from stelae.read.snapshot_reader import SnapshotReader
@@ -142,10 +142,7 @@ def _assemble(
 
 
 def _physical_values(table: Table, partition: PartitionFiles) -> tuple[object, ...]:
-    return tuple(
-        value_codec(column).from_json(value, column.name)
-        for column, value in zip(table.schema.partition_columns, partition.values, strict=True)
-    )
+    return partition_from_json(table.schema.partition_columns, partition.values)
 
 
 def _paths(bucket: BucketFiles) -> FilePaths:

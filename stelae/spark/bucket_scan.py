@@ -79,20 +79,15 @@ class RowDecoder:
         import pyarrow as pa
 
         from stelae.encoding.arrow import arrow_type
-        from stelae.encoding.values import value_codec
+        from stelae.encoding.partitions import partition_to_python
 
         key_codec, row_reader, schema = self._codecs
         values = [column.name for column in (*self._values, *self.state)]
         key_bytes, row_bytes = pa.array(keys, pa.binary()), pa.array(rows, pa.binary())
+        columns = self.schema.partition_columns
         constants = [
-            pa.repeat(
-                pa.scalar(
-                    value_codec(column).to_python(value_codec(column).from_json(value, column.name)),
-                    arrow_type(column.type),
-                ),
-                len(keys),
-            )
-            for column, value in zip(self.schema.partition_columns, partition, strict=True)
+            pa.repeat(pa.scalar(value, arrow_type(column.type)), len(keys))
+            for column, value in zip(columns, partition_to_python(columns, partition), strict=True)
         ]
         return pa.RecordBatch.from_arrays(
             [

@@ -133,11 +133,13 @@ class StelaeReader(DataSourceReader):
         return parts or [BucketPartition((), (), ())]
 
     def _is_wanted(self, partition: PartitionFiles) -> bool:
-        from stelae.encoding.values import value_codec
+        from stelae.encoding.partitions import partition_from_json
 
-        for column, value in zip(self.table.schema.partition_columns, partition.values, strict=True):
-            wanted = self.wanted.get(column.name)
-            if wanted is not None and value_codec(column).from_json(value, column.name) not in wanted:
+        schema = self.table.schema
+        values = partition_from_json(schema.partition_columns, partition.values)
+        for name, value in zip(schema.partition_keys, values, strict=True):
+            wanted = self.wanted.get(name)
+            if wanted is not None and value not in wanted:
                 return False
         return True
 
