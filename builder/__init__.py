@@ -16,11 +16,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stelae.builder.job import BuildReport as BuildReport
-    from stelae.builder.job import Progress as Progress
     from stelae.builder.job import build as build
     from stelae.builder.job import read as read
     from stelae.builder.job import run_build as run_build
+    from stelae.builder.report import BuildReport as BuildReport
+    from stelae.builder.report import Progress as Progress
+
+_MODULES = {
+    "build": "stelae.builder.job",
+    "read": "stelae.builder.job",
+    "run_build": "stelae.builder.job",
+    "BuildReport": "stelae.builder.report",
+    "Progress": "stelae.builder.report",
+}
 
 __all__ = ["BuildReport", "Progress", "build", "read", "run_build"]
 
@@ -31,5 +39,5 @@ if __name__ != "stelae.builder":
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("stelae.builder.job"), name)
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

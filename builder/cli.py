@@ -26,7 +26,7 @@ from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unava
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from stelae.builder.job import BuildReport, Progress
+    from stelae.builder.report import BuildReport, Progress
 
 DEMO_FOLDER = "stelae-demo"
 EXPLAINED = (InvalidRequest, NotFound, Conflict)

@@ -26,8 +26,9 @@ from rich.console import Console
 from rich.table import Table as ScreenTable
 
 from stelae.builder.input.files import read_files
-from stelae.builder.job import BuildReport, read, run_build
+from stelae.builder.job import read, run_build
 from stelae.builder.local.session import local_session
+from stelae.builder.report import BuildReport
 from stelae.client.client import Client
 from stelae.errors import CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.snapshot.warehouse import Warehouse

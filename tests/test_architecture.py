@@ -32,14 +32,15 @@ CORE = "maintenance log read rocksdb snapshot storage encoding schema"
 # above all that it imports. ARCHITECTURE.md draws this.
 FOLDERS: Mapping[str, str] = {
     # builder/: Spark jobs                                        and of stelae/
-    "builder/__init__":     "job",
-    "builder/cli":          "demo job local input plan            stelae/cli",
-    "builder/demo":         "job local input                      client snapshot",
-    "builder/job":          "write merge base input plan local    log snapshot schema",
+    "builder/__init__":     "job report",
+    "builder/cli":          "demo job report local input plan     stelae/cli",
+    "builder/demo":         "job report local input               client snapshot",
+    "builder/job":          "report write merge base input plan   snapshot schema",
     "builder/write":        "merge base input plan                log rocksdb snapshot storage encoding schema",
     "builder/merge":        "input plan                           spark encoding schema",
     "builder/base":         "input plan                           client spark log rocksdb snapshot encoding schema",
     "builder/input":        "plan                                 spark schema",
+    "builder/report":       "plan                                 log snapshot",
     "builder/plan":         "                                     spark snapshot storage encoding schema",
     "builder/local":        "",
     # service/: the tablet server
@@ -76,7 +77,7 @@ FOLDERS: Mapping[str, str] = {
     "stelae/errors":        "",
 }  # fmt: skip
 
-LEFT_OVER = ("builder/merge/last_record.py",)
+LEFT_OVER: tuple[str, ...] = ()
 """What breaks the rules still, and goes next."""
 
 MAX_IMPORT_MS = 50
@@ -158,7 +159,7 @@ def test_libraries_are_imported_in_one_place() -> None:
             "may import schema",
         ),
         ("stelae/schema/types.py", "from stelae.encoding.keys import KeyCodec", "may import nothing"),
-        ("builder/job.py", "from stelae.service.app import create_app", "may import write merge"),
+        ("builder/job.py", "from stelae.service.app import create_app", "may import report write merge"),
         ("service/app.py", "import stelae.builder", "may import watcher"),
         ("service/app.py", "import importlib\nimportlib.import_module('stelae.builder.job')", "may import watcher"),
         (

@@ -2,5 +2,4 @@
 
 session.py       a small Spark session on this machine
 java.py          finds a Java that Spark runs on, or says what installs one
-progress.py      how far a job of Spark is
 """

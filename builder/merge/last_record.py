@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stelae.builder.input.change_records import order_columns
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
 from stelae.encoding.keys import KeyCodec
@@ -27,10 +28,42 @@ from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
-def winners(records: DataFrame, plan: BuildPlan) -> DataFrame:
+def last_record_order(records: DataFrame, plan: BuildPlan) -> list[Column]:
+    """The order in which the record that wins is the last of its key: the greatest sequence (the least, under
+    descending order), nulls lose; arrival decides between equals.
+    """
+    from pyspark.sql import functions as f
+
+    rules = plan.rules
+    arrival = [f.col(name) for name in order_columns(records)]
+    if rules.engine == "first-row":
+        return [column.desc() for column in arrival]
+    columns = [f.col(t.quote_name(column.name)) for column in rules.sequence]
+    if rules.engine == "versioned":
+        least = [_least(column.type).cast(column.type.spark()) for column in rules.sequence]
+        columns = [f.coalesce(column, value) for column, value in zip(columns, least, strict=True)]
+    order = [c.desc_nulls_first() if rules.descending else c.asc_nulls_first() for c in columns]
+    if rules.retracts_first:
+        order.append(f.col(HIDDEN_COLUMN).desc())
+    return [*order, *arrival]
+
+
+def _least(data_type: t.DataType) -> Column:
+    """The least value of a version column's type: a null version is as good."""
+    from pyspark.sql import functions as f
+
+    match data_type:
+        case t.Int():
+            return f.lit(-(2**31))
+        case t.BigInt():
+            return f.lit(-(2**63))
+    return f.timestamp_micros(f.lit(-(2**63)))
+
+
+def last_records(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """`records` has the writer's columns: slot, key columns, stored columns, hidden; all records of a key in a row."""
     columns = [*plan.schema.key_columns, *stored_columns(plan.schema)]
     types = [f"_{position} {as_arrow_has_it(column.type).spark()}" for position, column in enumerate(columns)]
@@ -43,11 +76,11 @@ def winners(records: DataFrame, plan: BuildPlan) -> DataFrame:
             f"{FORGOTTEN_COLUMN} BOOLEAN",
         ]
     )
-    return records.mapInArrow(_Winners(plan.schema), ddl)
+    return records.mapInArrow(_LastRecords(plan.schema), ddl)
 
 
 @dataclass(frozen=True)
-class _Winners:
+class _LastRecords:
     """Runs on executors, once a task. Pickled with the task."""
 
     schema: TableSchema

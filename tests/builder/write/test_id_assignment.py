@@ -42,7 +42,7 @@ from tests.tables import commit_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stelae.builder.job import BuildReport
+    from stelae.builder.report import BuildReport
 
 MINTED = "'auto-increment.fields' = 'id'"
 

@@ -1,0 +1,128 @@
+"""The write of a build: one Spark action, whose result is one report a bucket.
+
+    a table that gives ids     rows merged once, and kept → counted → ids claimed → written → ids checked
+    any other                  written
+
+What a task does is in bucket_writer.py, who gets which id in id_assignment.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stelae.builder.base.owner_client import AskOwner, wait_until_served
+from stelae.builder.base.parent import Ground
+from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
+from stelae.builder.plan.build_plan import BuildPlan
+from stelae.builder.plan.errors import translated
+from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
+from stelae.builder.write.commit import discard
+from stelae.builder.write.id_assignment import (
+    ask_owner,
+    asked_slots,
+    check_ids,
+    claim_ids,
+    count_ids,
+    id_ranges,
+    table_claims,
+)
+from stelae.errors import CorruptData
+from stelae.log.id_claims import IdRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ARROW_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+DEFAULT_BATCH_BYTES = "67108864b"
+ARROW_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ROWS_A_BATCH = 8192
+"""Rows of 250 KB on average fill the 2 GiB that an Arrow column of such a batch can hold."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a build."""
+
+    reports: list[BucketReport]
+    ids: IdRange | None = None
+    """Claimed for new keys."""
+    ids_asked: int = 0
+    """New keys whose ids the owner of the table gave."""
+
+
+def write_with_ids(rows: DataFrame, plan: BuildPlan, ground: Ground) -> Written:
+    """Count the rows that need an id, claim as many, then write. The rows are merged once, and kept meanwhile."""
+    from pyspark import StorageLevel
+
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
+            counts, asked = count_ids(rows, plan).split(asked_slots(plan, ground))
+        if ground.server is not None and (counts.needed or asked.needed):
+            wait_until_served(ground.server, str(plan.table.name), plan.parent)
+        ids = claim_ids(counts, plan, ground.epoch)
+        reports = write(rows, plan, id_ranges(counts, ids), ask_owner(plan, ground, asked.needed))
+    finally:
+        rows.unpersist()
+    try:
+        check_ids(reports, counts, table_claims(plan))
+    except CorruptData:
+        discard(plan.table, reports)
+        raise
+    return Written(reports, ids, asked.total_needed)
+
+
+def has_folds(plan: BuildPlan) -> bool:
+    """Whether the writer gets lists of inputs, which may be long."""
+    return any(is_folded_in_arrow(rule) for rule in plan.rules.columns)
+
+
+def write(
+    records: DataFrame, plan: BuildPlan, ids: IdRanges | None = None, ask: AskOwner | None = None
+) -> list[BucketReport]:
+    """Run the job: one action, whose result is one report a bucket."""
+    retained = plan.schema.options.tombstone_time_retained_ms
+    spec = WriteSpec(
+        schema=plan.schema,
+        storage=plan.table.storage,
+        folders={slot: (partition.folder, bucket) for slot, (partition, bucket) in plan.slots.items()},
+        task_count=plan.task_count,
+        merged=plan.one_row_a_key,
+        keeps_tombstones=plan.rules.keeps_tombstones,
+        forget_before_ms=None if retained is None else plan.now_ms - retained,
+        folds=arrow_folds(plan.rules.columns, [column.name for column in plan.schema.value_columns]),
+        files=plan.schema.options.files,
+        ids=ids,
+        ask=ask,
+    )
+    with batches_by_rows(records.sparkSession, large=bool(spec.folds)), translated(f"building {plan.table.name}"):
+        rows = records.mapInArrow(spec, REPORT_DDL).collect()
+    reports = [BucketReport.decode(row[0]) for row in rows]
+    slots = [report.slot for report in reports]
+    if len(set(slots)) != len(slots):
+        raise CorruptData(f"two tasks reported the same bucket: slots {sorted(slots)}")
+    return sorted(reports, key=lambda report: report.slot)
+
+
+@contextmanager
+def batches_by_rows(spark: SparkSession, *, large: bool) -> Iterator[None]:
+    """Arrow batches cut by rows alone, unless the session has a byte limit of its own choice or rows are `large`.
+
+    Spark measures a batch after every row to keep to its byte limit, which costs more than all else on the way to
+    Python: half of a build's CPU time in the JVM (docs/decisions/0010-arrow-batches-by-rows.md).
+    """
+    before = {name: spark.conf.get(name) or "" for name in (ARROW_BATCH_BYTES, ARROW_BATCH_ROWS)}
+    if large or before[ARROW_BATCH_BYTES] != DEFAULT_BATCH_BYTES:
+        yield
+        return
+    rows = int(before[ARROW_BATCH_ROWS])
+    spark.conf.set(ARROW_BATCH_BYTES, str(2**31 - 1))
+    spark.conf.set(ARROW_BATCH_ROWS, str(min(rows, ROWS_A_BATCH) if rows > 0 else ROWS_A_BATCH))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
