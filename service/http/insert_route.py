@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.errors import InvalidRequest
 from stelae.read.projection import JsonRow, Projection
 from stelae.read.table_reader import TableReader, check_batch_size
@@ -165,16 +165,16 @@ class InsertIfNotExists(Endpoint):
             raise self.table.unavailable()
         return serving.reader.table
 
-    async def _parsed(self, keys: Sequence[Any]) -> list[Key]:
+    async def _parsed(self, keys: Sequence[Any]) -> list[KeyValues]:
         table = self.open_table()
-        parsed: list[Key] = []
+        parsed: list[KeyValues] = []
         for start in range(0, len(keys), CHUNK_KEYS):
             if start:
                 await asyncio.sleep(0)
             parsed += parse_keys(keys, start, start + CHUNK_KEYS, table)
         return parsed
 
-    async def _as_json(self, rows: Sequence[bytes | None], keys: Sequence[Key], shape: Projection) -> list[bytes]:
+    async def _as_json(self, rows: Sequence[bytes | None], keys: Sequence[KeyValues], shape: Projection) -> list[bytes]:
         answers: list[bytes] = []
         make = shape.row
         for start in range(0, len(rows), CHUNK_KEYS):

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl
 import orjson
 import pyarrow as pa
 
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.errors import InvalidRequest, StelaeError, TooLarge
 from stelae.read.prefix_scan import structs_of
 from stelae.read.projection import Projection
@@ -341,7 +341,7 @@ class PrefixLookup(Endpoint):
         return limit
 
 
-def parse_query(query: str, table: TableReader) -> tuple[Key, Projection]:
+def parse_query(query: str, table: TableReader) -> tuple[KeyValues, Projection]:
     """Key and columns of a point lookup."""
     try:
         pairs = parse_qsl(
@@ -370,7 +370,7 @@ def parse_query(query: str, table: TableReader) -> tuple[Key, Projection]:
     return table.key_from_text(values), shape
 
 
-def parse_keys(keys: Sequence[object], start: int, stop: int, table: TableReader) -> list[Key]:
+def parse_keys(keys: Sequence[object], start: int, stop: int, table: TableReader) -> list[KeyValues]:
     """Some keys of a batch; an error names the position of the key, `keys[3].user_id`."""
     from_json = table.key_from_json
     try:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from stelae.encoding.key_batch import Key, chosen
+from stelae.encoding.key_batch import KeyValues, chosen
 from stelae.read.overlay import FLAGS, HIDDEN_FLAGS, ORDINAL_BYTES
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.tables.served_table import OpenSnapshot
@@ -46,7 +46,7 @@ class InsertOutcome:
 class Insertion:
     """The keys of one request. Between `find` and `submit` nobody else gets a turn."""
 
-    def __init__(self, owner: Owner, opened: OpenSnapshot, keys: Sequence[Key]) -> None:
+    def __init__(self, owner: Owner, opened: OpenSnapshot, keys: Sequence[KeyValues]) -> None:
         self._owner = owner
         self._reader = opened.reader
         self._keys = keys
@@ -130,7 +130,7 @@ class Insertion:
         self._wanted = [one for index in self._unseen if (one := located[index]) is not None]
 
 
-async def insert_one(owner: Owner, opened: OpenSnapshot, key: Key) -> InsertOutcome | None:
+async def insert_one(owner: Owner, opened: OpenSnapshot, key: KeyValues) -> InsertOutcome | None:
     """An insert of one key, in a third of the time: services insert key by key. None: look again."""
     reader = opened.reader
     located = reader.locate(key)

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 import orjson
 
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.errors import Conflict, CorruptData, StelaeError, Unavailable
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import TableClaims, id_limit
@@ -45,7 +45,7 @@ class InThread(Protocol):
 class Batch:
     """New rows of one request, on their way into the log."""
 
-    keys: Sequence[Key]
+    keys: Sequence[KeyValues]
     located_keys: list[bytes]
     """On the reader that is served, also when that is swapped meanwhile."""
     rows: list[bytes]
@@ -137,7 +137,7 @@ class Owner:
             claim = await self._thread(work)
             self.ids.grant(claim.number, claim.ids)
 
-    def submit(self, keys: Sequence[Key], located_keys: list[bytes], asked: dict[bytes, int]) -> Batch:
+    def submit(self, keys: Sequence[KeyValues], located_keys: list[bytes], asked: dict[bytes, int]) -> Batch:
         """Give new keys their rows and put them into the next flush. All of it before anybody else gets a turn.
         `asked` counts the keys of the request, known ones included, by bucket ordinal.
         """
@@ -161,7 +161,7 @@ class Owner:
             )
         return self._under_way(keys, located_keys, rows, [encode_record(record) for record in records])
 
-    def submit_one(self, key: Key, located: bytes) -> Batch:
+    def submit_one(self, key: KeyValues, located: bytes) -> Batch:
         """`submit` of one key."""
         rows = self._new_rows.rows((0,) if self.ids is None else self.ids.take(1))
         payloads = [] if self.ids is None else [encode_record(record) for record in self.ids.unlogged()]
@@ -171,7 +171,7 @@ class Owner:
         return self._under_way([key], [located], rows, payloads)
 
     def _under_way(
-        self, keys: Sequence[Key], located_keys: list[bytes], rows: list[bytes], payloads: list[Payload]
+        self, keys: Sequence[KeyValues], located_keys: list[bytes], rows: list[bytes], payloads: list[Payload]
     ) -> Batch:
         submitted = self.commit.submit_payloads(payloads)
         batch = Batch(keys, located_keys, rows, self.reader, submitted, submitted.get_loop().create_future())

@@ -29,7 +29,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
 from stelae.log.new_rows import check_takes_inserts
 from stelae.log.replay import replay
@@ -321,7 +321,7 @@ class TableWriter:
 
     # Inserting
 
-    async def insert(self, keys: Sequence[Key]) -> InsertOutcome:
+    async def insert(self, keys: Sequence[KeyValues]) -> InsertOutcome:
         """The rows of keys; those that are not there are inserted, durably when this returns.
 
         Conflict when another server owns the table. Unavailable when it can't be written: then it is not known whether
@@ -333,7 +333,7 @@ class TableWriter:
             if outcome is not None:
                 return outcome
 
-    async def insert_one(self, key: Key) -> InsertOutcome:
+    async def insert_one(self, key: KeyValues) -> InsertOutcome:
         """`insert` of one key."""
         while True:
             owner = self.owner or await self.open()
@@ -353,7 +353,7 @@ class TableWriter:
             raise again(self.error or Unavailable(f"table {self.served.name} is not open", place=self.served.name))
         return self.owner
 
-    async def _insert(self, owner: Owner, opened: OpenSnapshot, keys: Sequence[Key]) -> InsertOutcome | None:
+    async def _insert(self, owner: Owner, opened: OpenSnapshot, keys: Sequence[KeyValues]) -> InsertOutcome | None:
         """None when the table was lost, or another snapshot came meanwhile: then everything is looked up again."""
         insertion = Insertion(owner, opened, keys)
         await insertion.look_up()

@@ -51,7 +51,7 @@ from stelae.schema.types import (
 if TYPE_CHECKING:
     from stelae.schema.table_schema import Column
 
-Values: TypeAlias = npt.NDArray[Any]
+NumpyValues: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -149,7 +149,7 @@ def _same_fields(arrow: pa.DataType, data_type: DataType) -> bool:
             return True
 
 
-def fixed_values(array: pa.Array, data_type: DataType) -> Values:
+def fixed_values(array: pa.Array, data_type: DataType) -> NumpyValues:
     """The physical values of a conformed array of fixed width, one a row, mostly without a copy.
 
     BOOLEAN uint8 of 0 and 1 · integers, FLOAT, DOUBLE their own dtype · DATE int32 · TIME, TIMESTAMP(_LTZ) int64 ·
@@ -163,7 +163,7 @@ def fixed_values(array: pa.Array, data_type: DataType) -> Values:
         halves = _bytes_of(buffer)[16 * first : 16 * (first + rows)].view("<u8").reshape(rows, 2)
         return halves[:, 0].view("<i8") if data_type.precision <= MAX_LONG_DIGITS else halves
     dtype = FIXED_DTYPES[type(data_type)]
-    values: Values = _bytes_of(buffer)[dtype.itemsize * first : dtype.itemsize * (first + rows)].view(dtype)
+    values: NumpyValues = _bytes_of(buffer)[dtype.itemsize * first : dtype.itemsize * (first + rows)].view(dtype)
     return values
 
 
@@ -176,7 +176,7 @@ def variable_values(array: pa.Array) -> tuple[Offsets, Bytes]:
     return _bytes_of(offsets)[4 * first : 4 * (first + rows + 1)].view(np.int32), _bytes_of(data)
 
 
-def from_fixed(data_type: DataType, values: Values, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def from_fixed(data_type: DataType, values: NumpyValues, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """The array that `fixed_values` takes apart; `valid` is False where a value is null."""
     rows = len(values)
     nulls = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -30,11 +30,12 @@ from xxhash import xxh64_intdigest
 from stelae.encoding.arrow import (
     FIXED_DTYPES,
     MAX_LONG_DIGITS,
-    Values,
+    NumpyValues,
     conform,
     fixed_values,
 )
-from stelae.encoding.keys import FAILURES, normal_floats, plain_bytes, refused_value, text_bytes
+from stelae.encoding.errors import CONVERSION_ERRORS
+from stelae.encoding.keys import normal_floats, plain_bytes, refused_value, text_bytes
 from stelae.errors import InvalidRequest
 from stelae.schema.types import NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String, quote_name
 
@@ -118,7 +119,7 @@ class BucketFunction:
                 try:
                     (value,) = values
                     h = SEED if value is None else digest(to_bytes(value), SEED)
-                except FAILURES as exc:
+                except CONVERSION_ERRORS as exc:
                     refuse(values, exc)
                 return h if h < _SIGN else h - _RANGE
 
@@ -130,7 +131,7 @@ class BucketFunction:
                 for to_bytes, value in zip(converters, values, strict=True):
                     if value is not None:
                         h = digest(to_bytes(value), h)
-            except FAILURES as exc:
+            except CONVERSION_ERRORS as exc:
                 refuse(values, exc)
             return h if h < _SIGN else h - _RANGE
 
@@ -142,7 +143,7 @@ class BucketFunction:
                 try:
                     if value is not None:
                         to_bytes(value)
-                except FAILURES as cause:
+                except CONVERSION_ERRORS as cause:
                     raise refused_value(column, value) from cause
         names = ", ".join(column.name for column in self.columns)
         raise InvalidRequest(f"the bucket key has columns {names}, but {len(values)} values were given") from exc
@@ -239,14 +240,14 @@ def _hash_loop(cells: list[bytes], seeds: Hashes) -> Hashes:
     return np.fromiter(map(xxh64_intdigest, cells, seeds.tolist()), np.uint64, len(cells))
 
 
-def _hash_8_bytes(values: Values, seeds: Hashes) -> Hashes:
+def _hash_8_bytes(values: NumpyValues, seeds: Hashes) -> Hashes:
     h = seeds + (_PRIME_5 + np.uint64(8))
     h ^= _rotate(values * _PRIME_2, 31) * _PRIME_1
     h = _rotate(h, 27) * _PRIME_1 + _PRIME_4
     return _mix(h)
 
 
-def _hash_4_bytes(values: Values, seeds: Hashes) -> Hashes:
+def _hash_4_bytes(values: NumpyValues, seeds: Hashes) -> Hashes:
     h = seeds + (_PRIME_5 + np.uint64(4))
     h ^= values * _PRIME_1
     h = _rotate(h, 23) * _PRIME_2 + _PRIME_3

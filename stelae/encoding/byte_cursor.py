@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.encoding.arrow import MAX_BATCH_BYTES, Bytes, Offsets, Values, from_variable, variable_values
+from stelae.encoding.arrow import MAX_BATCH_BYTES, Bytes, NumpyValues, Offsets, from_variable, variable_values
 from stelae.errors import CorruptData, TooLarge
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Cursor:
         if not good.all():
             raise CorruptData(f"row bytes do not decode: {reason}, first at number {int(np.argmin(good))}")
 
-    def take_records(self, dtype: np.dtype[Any]) -> Values:
+    def take_records(self, dtype: np.dtype[Any]) -> NumpyValues:
         """The next `dtype.itemsize` bytes of each cell, as that."""
         starts = self._starts
         self.skip(np.int64(dtype.itemsize))
@@ -66,7 +66,7 @@ class Cursor:
         pieces = from_variable(pa.binary(), offsets, self._data).take(pa.array(np.arange(0, 2 * rows - 1, 2)))
         return variable_values(pieces)[1][:total]
 
-    def take_rest(self, sizes: Sequence[Values], wanted: Sequence[int]) -> tuple[Offsets, Bytes]:
+    def take_rest(self, sizes: Sequence[NumpyValues], wanted: Sequence[int]) -> tuple[Offsets, Bytes]:
         """All that is left: cells side by side, in row `i` of the sizes `sizes[0][i]`, `sizes[1][i]`, and so on.
 
         Gives offsets and bytes of the wanted ones: first of all rows the first, then of all rows the next.
@@ -105,14 +105,14 @@ def _places(rows: int, count: int, wanted: tuple[int, ...]) -> pa.Array:
     return pa.array(np.concatenate([np.arange(i + 1, rows * (count + 1), count + 1) for i in wanted]))
 
 
-def records_at(data: Bytes, starts: npt.NDArray[Any], dtype: np.dtype[Any]) -> Values:
+def records_at(data: Bytes, starts: npt.NDArray[Any], dtype: np.dtype[Any]) -> NumpyValues:
     """The records that start there; all of them must be within the data."""
     width = dtype.itemsize
     if not len(starts) or not width:
         return np.zeros(len(starts), dtype)
     # Every position where such bytes could start, and of these the ones where they do: one memcpy a row.
-    anywhere: Values = np.ndarray(len(data) - width + 1, np.dtype((np.void, width)), data, strides=(1,))
-    records: Values = anywhere[starts].view(dtype)
+    anywhere: NumpyValues = np.ndarray(len(data) - width + 1, np.dtype((np.void, width)), data, strides=(1,))
+    records: NumpyValues = anywhere[starts].view(dtype)
     return records
 
 

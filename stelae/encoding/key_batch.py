@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stelae.encoding.buckets import BucketFunction
     from stelae.schema.table_schema import Column, TableSchema
 
-Key: TypeAlias = tuple[Any, ...]
+KeyValues: TypeAlias = tuple[Any, ...]
 """Physical values of the whole primary key, in declared order."""
 Indexes: TypeAlias = npt.NDArray[np.intp]
 
@@ -49,7 +49,7 @@ class KeyLayout:
         self.bucketed_at = [names.index(column.name) for column in schema.bucket_columns]
 
 
-class KeyColumns(Sequence[Key]):
+class KeyColumns(Sequence[KeyValues]):
     """Keys, one array a primary-key column."""
 
     def __init__(self, layout: KeyLayout, arrays: Sequence[pa.Array]) -> None:
@@ -80,10 +80,10 @@ class KeyColumns(Sequence[Key]):
         return len(self.arrays[0])
 
     @overload
-    def __getitem__(self, index: int) -> Key: ...
+    def __getitem__(self, index: int) -> KeyValues: ...
     @overload
     def __getitem__(self, index: slice) -> KeyColumns: ...
-    def __getitem__(self, index: int | slice) -> Key | KeyColumns:
+    def __getitem__(self, index: int | slice) -> KeyValues | KeyColumns:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step != 1:
@@ -92,7 +92,7 @@ class KeyColumns(Sequence[Key]):
         [whole] = self.layout.whole.encode_list([array.slice(index, 1) for array in self.arrays])
         return self.layout.whole.decode(whole)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[KeyValues]:
         return map(self.layout.whole.decode, self.layout.whole.encode_list(self.arrays) if len(self) else ())
 
     def taken(self, indexes: Indexes | Sequence[int]) -> KeyColumns:
@@ -128,7 +128,7 @@ class KeyColumns(Sequence[Key]):
             yield values, order[bounds[number] : bounds[number + 1]]
 
 
-def chosen(keys: Sequence[Key], indexes: Sequence[int]) -> Sequence[Key]:
+def chosen(keys: Sequence[KeyValues], indexes: Sequence[int]) -> Sequence[KeyValues]:
     """Some of the keys, in the form that they have."""
     if isinstance(keys, KeyColumns):
         return keys.taken(indexes)

@@ -39,8 +39,8 @@ from stelae.encoding.arrow import (
     MAX_BATCH_BYTES,
     MAX_LONG_DIGITS,
     Bytes,
+    NumpyValues,
     Offsets,
-    Values,
     arrow_type,
     conform,
     first_null,
@@ -49,6 +49,7 @@ from stelae.encoding.arrow import (
     from_variable,
     variable_values,
 )
+from stelae.encoding.errors import CONVERSION_ERRORS, MalformedError, corrupt_bytes, shown_value
 from stelae.errors import CorruptData, InvalidRequest, TooLarge
 from stelae.schema.types import INTEGERS, NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String
 
@@ -60,9 +61,6 @@ TERMINATOR = b"\x00\x01"
 ESCAPED_ZERO = b"\x00\xff"
 NULL, PRESENT = b"\x00", b"\x01"
 """In front of the value of a nullable column."""
-
-FAILURES = (TypeError, ValueError, OverflowError, AttributeError, LookupError, struct.error)
-"""What Python raises when a value is not of the physical type of its column; translated by `refused_value`."""
 
 
 class KeyCodec:
@@ -106,7 +104,7 @@ class KeyCodec:
             return self.encode(values)
         try:
             return b"".join([part.encode(value) for part, value in zip(self._parts, values, strict=False)])
-        except FAILURES as exc:
+        except CONVERSION_ERRORS as exc:
             self._refuse(values, exc)
 
     def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
@@ -150,7 +148,7 @@ class KeyCodec:
                 try:
                     (value,) = values
                     return encode_value(value)
-                except FAILURES as exc:
+                except CONVERSION_ERRORS as exc:
                     refuse(values, exc)
 
             return encode_single
@@ -160,7 +158,7 @@ class KeyCodec:
                 refuse(values, None)
             try:
                 return join(map(call, encoders, values))  # 2/3 of a comprehension's time
-            except FAILURES as exc:
+            except CONVERSION_ERRORS as exc:
                 refuse(values, exc)
 
         return encode
@@ -177,7 +175,7 @@ class KeyCodec:
                     values.append(value)
             except struct.error as exc:
                 raise _corrupt(key, "it ends within a column") from exc
-            except (UnicodeDecodeError, _MalformedError) as exc:
+            except (UnicodeDecodeError, MalformedError) as exc:
                 raise _corrupt(key, str(exc)) from exc
             if position != len(key):
                 raise _corrupt(key, "bytes follow the last column")
@@ -192,7 +190,7 @@ class KeyCodec:
         for column, part, value in zip(self.columns, self._parts, values, strict=False):
             try:
                 part.encode(value)
-            except FAILURES as cause:
+            except CONVERSION_ERRORS as cause:
                 raise refused_value(column, value) from cause
         raise InvalidRequest(f"the key has columns {names}, but {len(values)} values were given") from exc
 
@@ -237,19 +235,15 @@ def refused_value(column: Column, value: object) -> InvalidRequest:
     """The error for a value that is not a physical value of a key column."""
     if value is None:
         return InvalidRequest(f"key column {column.name} is null", place=column.name, hint=NULL_HINT)
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
     hint = None
     if isinstance(column.type, INTEGERS):
         bound = 1 << (column.type.bits - 1)
         hint = f"{column.type.name} holds {-bound} to {bound - 1}"
     return InvalidRequest(
-        f"{shown} is no value of column {column.name} {column.type.sql_name()}", place=column.name, hint=hint
+        f"{shown_value(value)} is no value of column {column.name} {column.type.sql_name()}",
+        place=column.name,
+        hint=hint,
     )
-
-
-class _MalformedError(Exception):
-    """Bytes that are no key; becomes CorruptData where the whole key is known."""
 
 
 class _Cursor:
@@ -316,8 +310,8 @@ class _Fixed:
     dtype: np.dtype[Any]
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes, int], tuple[Any, int]]
-    to_words: Callable[[Values], Values]
-    from_words: Callable[[Values], Values]
+    to_words: Callable[[NumpyValues], NumpyValues]
+    from_words: Callable[[NumpyValues], NumpyValues]
     nullable: bool = False
 
 
@@ -369,7 +363,7 @@ class _Record:
         self.dtype = np.dtype(fields)
         self.width = self.dtype.itemsize
 
-    def pack(self, arrays: Sequence[pa.Array]) -> Values:
+    def pack(self, arrays: Sequence[pa.Array]) -> NumpyValues:
         records = np.empty(len(arrays[0]), self.dtype)
         for (name, part), array in zip(self.parts.items(), arrays, strict=True):
             records[name] = part.to_words(fixed_values(array, part.type))
@@ -386,7 +380,7 @@ class _Record:
             for name, part in self.parts.items()
         ]
 
-    def _valid(self, records: Values, name: str) -> npt.NDArray[np.bool_]:
+    def _valid(self, records: NumpyValues, name: str) -> npt.NDArray[np.bool_]:
         """Where a nullable column has a value, as its presence bytes say."""
         presence, words = records[_presence_of(name)], records[name]
         is_zero = (words == 0).reshape(len(words), -1).all(axis=1) if len(words) else presence == 0
@@ -463,8 +457,8 @@ def _nullable(
         if key.startswith(null, position):
             return None, position + len(null)
         if position >= len(key):
-            raise _MalformedError("it ends within a column")
-        raise _MalformedError(_WRONG_NULL if key.startswith(NULL, position) else _WRONG_PRESENCE)
+            raise MalformedError("it ends within a column")
+        raise MalformedError(_WRONG_NULL if key.startswith(NULL, position) else _WRONG_PRESENCE)
 
     return encode, decode
 
@@ -529,10 +523,10 @@ def _boolean(data_type: DataType) -> _Fixed:
 
     def decode(key: bytes, position: int) -> tuple[Any, int]:
         if position >= len(key) or key[position] > 1:
-            raise _MalformedError("a BOOLEAN is neither 00 nor 01")
+            raise MalformedError("a BOOLEAN is neither 00 nor 01")
         return key[position] == 1, position + 1
 
-    def from_words(words: Values) -> Values:
+    def from_words(words: NumpyValues) -> NumpyValues:
         if len(words) and words.max() > 1:
             row = int(np.argmax(words > 1))
             raise _corrupt(words[row].tobytes(), "a BOOLEAN is neither 00 nor 01", row)
@@ -561,14 +555,14 @@ def _floating(data_type: DataType, word: np.dtype[Any], form: struct.Struct, bit
         (bits,) = bits_from(key, position)
         return unpack(pack_bits(bits ^ sign if bits & sign else bits ^ mask))[0], position + width
 
-    def to_words(values: Values) -> Values:
-        bits: Values = normal_floats(values).view(word)
-        flips: Values = np.where(bits >> word.type(top), word.type(mask), word.type(sign))
+    def to_words(values: NumpyValues) -> NumpyValues:
+        bits: NumpyValues = normal_floats(values).view(word)
+        flips: NumpyValues = np.where(bits >> word.type(top), word.type(mask), word.type(sign))
         return bits ^ flips
 
-    def from_words(words: Values) -> Values:
-        bits: Values = words.astype(word)
-        flips: Values = np.where(bits >> word.type(top), word.type(sign), word.type(mask))
+    def from_words(words: NumpyValues) -> NumpyValues:
+        bits: NumpyValues = words.astype(word)
+        flips: NumpyValues = np.where(bits >> word.type(top), word.type(sign), word.type(mask))
         return (bits ^ flips).view(physical)
 
     return _Fixed(data_type, word.newbyteorder(">"), encode, decode, to_words, from_words)
@@ -584,23 +578,23 @@ def _wide_decimal(data_type: DataType) -> _Fixed:
 
     def decode(key: bytes, position: int) -> tuple[Any, int]:
         if position + 16 > len(key):
-            raise _MalformedError("it ends within a column")
+            raise MalformedError("it ends within a column")
         return int.from_bytes(key[position : position + 16], "big") - bias, position + 16
 
-    def to_words(halves: Values) -> Values:
+    def to_words(halves: NumpyValues) -> NumpyValues:
         return np.stack([halves[:, 1] ^ sign, halves[:, 0]], axis=1)
 
-    def from_words(words: Values) -> Values:
+    def from_words(words: NumpyValues) -> NumpyValues:
         halves = words.astype(np.uint64)
         return np.stack([halves[:, 1], halves[:, 0] ^ sign], axis=1)
 
     return _Fixed(data_type, np.dtype((">u8", (2,))), encode, decode, to_words, from_words)
 
 
-def normal_floats(values: Values) -> Values:
+def normal_floats(values: NumpyValues) -> NumpyValues:
     """Floats with one zero and one NaN, as Spark compares and hashes them."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        normal: Values = values + values.dtype.type(0)  # makes 0.0 of -0.0
+        normal: NumpyValues = values + values.dtype.type(0)  # makes 0.0 of -0.0
     nans = np.isnan(normal)
     if nans.any():
         normal[nans] = np.nan
@@ -645,11 +639,11 @@ def _escaped_decoder(from_bytes: Callable[[bytes], Any]) -> Callable[[bytes, int
     def decode(key: bytes, position: int) -> tuple[Any, int]:
         stop = key.find(TERMINATOR, position)
         if stop < 0:
-            raise _MalformedError("a terminator is missing")
+            raise MalformedError("a terminator is missing")
         escaped = key[position:stop]
         if 0 in escaped:
             if escaped.count(b"\x00") != escaped.count(ESCAPED_ZERO):
-                raise _MalformedError("00 is not followed by FF")
+                raise MalformedError("00 is not followed by FF")
             escaped = escaped.replace(ESCAPED_ZERO, b"\x00")
         return from_bytes(escaped), stop + len(TERMINATOR)
 
@@ -659,7 +653,7 @@ def _escaped_decoder(from_bytes: Callable[[bytes], Any]) -> Callable[[bytes, int
 # Bytes of batches.
 
 
-def _fixed_binary(records: Values) -> pa.Array:
+def _fixed_binary(records: NumpyValues) -> pa.Array:
     """BinaryArray of records, without a copy."""
     rows, width = len(records), records.dtype.itemsize
     return from_variable(pa.binary(), np.arange(rows + 1, dtype=np.int64) * width, records.view(np.uint8))
@@ -721,6 +715,4 @@ def _check_utf8(array: pa.Array, place: str) -> None:
 
 
 def _corrupt(key: bytes, reason: str, row: int | None = None) -> CorruptData:
-    shown = key.hex() if len(key) <= 64 else key[:64].hex() + "..."
-    where = "" if row is None else f" in row {row}"
-    return CorruptData(f"key bytes {shown}{where} do not decode: {reason}")
+    return corrupt_bytes("key", key, reason, row)

@@ -32,8 +32,8 @@ from stelae.encoding.arrow import (
     FIXED_DTYPES,
     MAX_LONG_DIGITS,
     Bytes,
+    NumpyValues,
     Offsets,
-    Values,
     arrow_type,
     fixed_values,
     from_fixed,
@@ -42,19 +42,13 @@ from stelae.encoding.arrow import (
     variable_values,
 )
 from stelae.encoding.byte_cursor import Cursor, Mask, Positions, bounds_of, join, nulls_of
+from stelae.encoding.errors import MalformedError
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.types import Array, Binary, Boolean, DataType, Decimal, Double, Float, Map, Row, String
 
 U32 = struct.Struct("<I")  # On disk. Never change.
-LENGTH = np.dtype("<u4")  # On disk. Never change.
+FIELD_LENGTH = np.dtype("<u4")  # On disk. Never change.
 NAN = float("nan")
-
-FAILURES = (TypeError, ValueError, OverflowError, AttributeError, IndexError, struct.error)
-"""What Python raises when a value is not of the physical type of its cell, or when bytes are not what a cell was."""
-
-
-class MalformedError(ValueError):
-    """Bytes that are no cell of their type; becomes CorruptData where the whole row is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class FixedCell:
             return [zero if value is None else value for value in values]
         return [zero if value is None else to_word(value) for value in values]
 
-    def encode(self, array: pa.Array) -> Values:
+    def encode(self, array: pa.Array) -> NumpyValues:
         """numpy's view of a conformed array, as stored."""
         values = fixed_values(array, self.type)
         if array.null_count:
@@ -98,7 +92,7 @@ class FixedCell:
                 values = np.where(nan, values.dtype.type(NAN), values)
         return values
 
-    def decode(self, values: Values, valid: Mask | None) -> pa.Array:
+    def decode(self, values: NumpyValues, valid: Mask | None) -> pa.Array:
         return from_fixed(self.type, values, valid)
 
 
@@ -109,7 +103,7 @@ class VariableCell(Protocol):
         """The cell of a physical value that is not null."""
 
     def load(self, cell: bytes) -> Any:
-        """The physical value; MalformedError or another of FAILURES if the bytes are no cell."""
+        """The physical value; MalformedError or another of CONVERSION_ERRORS if the bytes are no cell."""
 
     def encode(self, array: pa.Array, place: str) -> pa.Array:
         """BinaryArray of the cells of a conformed array, without nulls: a null has length 0."""
@@ -235,7 +229,7 @@ class _ArrayCell:
 
     def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         cursor = Cursor.of_cells(offsets, data, valid)
-        counts = cursor.take_records(LENGTH).astype(np.int64)
+        counts = cursor.take_records(FIELD_LENGTH).astype(np.int64)
         items = self._items.decode_valid(cursor, counts)
         cursor.finish()
         return _list_array(arrow_type(self._type), counts, valid, items)
@@ -277,7 +271,7 @@ class _MapCell:
 
     def decode(self, offsets: Positions | Offsets, data: Bytes, valid: Mask | None) -> pa.Array:
         cursor = Cursor.of_cells(offsets, data, valid)
-        counts = cursor.take_records(LENGTH).astype(np.int64)
+        counts = cursor.take_records(FIELD_LENGTH).astype(np.int64)
         keys = self._keys.decode(cursor, counts, None)
         items = self._items.decode_valid(cursor, counts)
         cursor.finish()
@@ -361,7 +355,11 @@ class Fields:
         self._dumps = [(i, cell.dump) for i, cell in self.variable]
         self.codes = "".join(cell.code for _, cell in self.fixed) + "I" * len(self.variable)
         self.dtype = np.dtype(
-            [*head, *((str(i), cell.dtype) for i, cell in self.fixed), *((str(i), LENGTH) for i, _ in self.variable)]
+            [
+                *head,
+                *((str(i), cell.dtype) for i, cell in self.fixed),
+                *((str(i), FIELD_LENGTH) for i, _ in self.variable),
+            ]
         )
 
     def dump(self, values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
@@ -389,7 +387,7 @@ class Fields:
             start = end
         return values, start
 
-    def encode(self, records: Values, arrays: Sequence[pa.Array], places: Sequence[str]) -> list[pa.Array]:
+    def encode(self, records: NumpyValues, arrays: Sequence[pa.Array], places: Sequence[str]) -> list[pa.Array]:
         """Fill in the records; the variable cells that follow them, a BinaryArray a field."""
         for i, fixed in self.fixed:
             records[str(i)] = fixed.encode(arrays[i])
@@ -402,7 +400,7 @@ class Fields:
 
     def decode(
         self,
-        records: Values,
+        records: NumpyValues,
         cursor: Cursor,
         valid: Sequence[Mask | None],
         wanted: Container[int] | None = None,
@@ -487,7 +485,7 @@ class _Run:
         if isinstance(self._cell, FixedCell):
             return [from_variable(pa.binary(), bounds * self._cell.width, _raw(self._cell.encode(values)))]
         offsets, data = variable_values(self._cell.encode(values, place))
-        lengths = _raw(np.diff(offsets).astype(LENGTH))
+        lengths = _raw(np.diff(offsets).astype(FIELD_LENGTH))
         return [
             from_variable(pa.binary(), bounds * U32.size, lengths),
             from_variable(pa.binary(), offsets[bounds], data),
@@ -503,7 +501,7 @@ class _Run:
         cell = self._cell
         if isinstance(cell, FixedCell):
             return cell.decode(_viewed(cursor.take(counts * cell.width), cell.dtype), valid)
-        offsets = bounds_of(cursor.take(counts * U32.size).view(LENGTH))
+        offsets = bounds_of(cursor.take(counts * U32.size).view(FIELD_LENGTH))
         return cell.decode(offsets, cursor.take(np.diff(offsets[bounds_of(counts)])), valid)
 
 
@@ -526,7 +524,7 @@ def _children(array: pa.Array, children: Sequence[pa.Array]) -> tuple[Positions,
 
 def _counts(array: pa.Array, bounds: Positions) -> pa.Array:
     """The first bytes of ARRAY and MAP cells: their count; a null has none."""
-    counts = np.diff(bounds).astype(LENGTH)
+    counts = np.diff(bounds).astype(FIELD_LENGTH)
     if not array.null_count:
         return from_variable(pa.binary(), np.arange(len(array) + 1) * U32.size, _raw(counts))
     present = ~nulls_of(array)
@@ -545,12 +543,12 @@ def _list_array(arrow: pa.DataType, counts: Positions, valid: Mask | None, value
     return pa.Array.from_buffers(arrow, len(counts), [bitmap, offsets], children=[values])
 
 
-def _raw(values: Values) -> Bytes:
+def _raw(values: NumpyValues) -> Bytes:
     raw: Bytes = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     return raw
 
 
-def _viewed(data: Bytes, dtype: np.dtype[Any]) -> Values:
+def _viewed(data: Bytes, dtype: np.dtype[Any]) -> NumpyValues:
     """`data` as values of that dtype, which may have a shape of its own."""
     return np.require(data.view(dtype.base).reshape(-1, *dtype.shape), requirements="A")
 

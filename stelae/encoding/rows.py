@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from stelae.encoding.arrow import Values, arrow_type, conform, from_variable, variable_values
+from stelae.encoding.arrow import NumpyValues, arrow_type, conform, from_variable, variable_values
 from stelae.encoding.byte_cursor import Cursor, Mask, join, nulls_of, records_at
-from stelae.encoding.row_fields import FAILURES, U32, Fields, FixedCell
+from stelae.encoding.errors import CONVERSION_ERRORS, corrupt_bytes, shown_value
+from stelae.encoding.row_fields import U32, Fields, FixedCell
 from stelae.encoding.values import as_is, value_codec
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.merge_rules import stored_columns
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from stelae.schema.table_schema import Column, TableSchema
 
 SCHEMA_ID = struct.Struct("<H")  # On disk. Never change.
-HIDDEN = 0x01  # On disk. Never renumber.
+HIDDEN_FLAG = 0x01  # On disk. Never renumber.
 """Flag of a tombstone: stored for later merges, never shown."""
-HEADER: list[tuple[str, np.dtype[Any]]] = [
+ROW_HEADER: list[tuple[str, np.dtype[Any]]] = [
     ("schema_id", np.dtype("<u2")),
     ("flags", np.dtype("u1")),
 ]  # On disk. Never change.
@@ -53,7 +54,7 @@ Decoder: TypeAlias = Callable[[bytes], Any]
 class Heads:
     """The heads of a batch of rows of one schema, and the cursor behind them."""
 
-    records: Values
+    records: NumpyValues
     cursor: Cursor
     present: Mask | None
     """False for a row that is null, whose head is zeros; None if there is no such row."""
@@ -87,7 +88,7 @@ class RowCodec:
         self._header_size = NULLS_AT + null_bytes
         self._fields = Fields(
             [column.type for column in self.columns],
-            head=[*HEADER, ("nulls", np.dtype(("u1", (null_bytes,))))],
+            head=[*ROW_HEADER, ("nulls", np.dtype(("u1", (null_bytes,))))],
         )
         self._struct = struct.Struct(f"<{self._header_size}s{self._fields.codes}")
         self._usual_header = self._header(0, 0)
@@ -116,12 +117,12 @@ class RowCodec:
                 raise TypeError("another number of values")
             if hidden or None in values:
                 nulls = sum(1 << i for i, value in enumerate(values) if value is None)
-                header = self._header(HIDDEN if hidden else 0, nulls)
+                header = self._header(HIDDEN_FLAG if hidden else 0, nulls)
                 if not hidden:
                     self._refuse_nulls(values)
             words, cells = self._fields.dump(values)
             return self._struct.pack(header, *words) + b"".join(cells)
-        except FAILURES as exc:
+        except CONVERSION_ERRORS as exc:
             self._refuse(values, exc)
 
     def decoder(self, columns: Sequence[str]) -> Callable[[bytes], tuple[Any, ...] | None]:
@@ -227,7 +228,7 @@ class RowCodec:
         records, cursor, present = heads.records, heads.cursor, heads.present
         valid: list[Mask | None] = [present] * self._count
         if not heads.usual:
-            cursor.check(records["flags"] <= HIDDEN, "it has a flag that is not known")
+            cursor.check(records["flags"] <= HIDDEN_FLAG, "it has a flag that is not known")
             nulls = records["nulls"]
             if self._count % 8:
                 cursor.check(nulls[:, -1] >> (self._count % 8) == 0, "its nulls are more than its columns")
@@ -316,7 +317,7 @@ class RowCodec:
                     end += fields[slot]
                     if load is not None:
                         out[key] = load(row[start:end])
-            except FAILURES as exc:
+            except CONVERSION_ERRORS as exc:
                 if len(row) < head_size:
                     return decode_unusual(row)  # of another schema, or cut
                 raise _corrupt(row, str(exc)) from exc
@@ -333,7 +334,7 @@ class RowCodec:
                     raise _corrupt(row, f"its schema id is {schema_id}, not {own_id}")
                 return other_schema(schema_id, row)
             flags = row[FLAGS_AT]
-            if flags > HIDDEN:
+            if flags > HIDDEN_FLAG:
                 raise _corrupt(row, "it has a flag that is not known")
             if len(row) < head_size:
                 raise _corrupt(row, f"it has {len(row)} bytes, its head {head_size}")
@@ -356,7 +357,7 @@ class RowCodec:
                     out[key] = load(row[start:end])
             if end != len(row):
                 raise _corrupt(row, f"it has {len(row)} bytes, its fields {end}")
-            if flags & HIDDEN:
+            if flags & HIDDEN_FLAG:
                 return None
             return tuple(out) if json is None else out
 
@@ -370,7 +371,7 @@ class RowCodec:
 
     def _encode(
         self, columns: Sequence[pa.Array], hidden: Mask | None, rows: int | None
-    ) -> tuple[Values, list[pa.Array]]:
+    ) -> tuple[NumpyValues, list[pa.Array]]:
         """The heads as records, and the variable cells, a BinaryArray a column."""
         if 0 < len(columns) == len(self.schema.value_columns) < self._count:
             state = self.columns[len(columns) :]
@@ -388,7 +389,7 @@ class RowCodec:
         records = np.zeros(counts.pop(), self._fields.dtype)
         records["schema_id"] = self.schema.id
         if hidden is not None:
-            records["flags"][hidden] = HIDDEN
+            records["flags"][hidden] = HIDDEN_FLAG
         arrays = []
         for i, (column, values) in enumerate(zip(self.columns, columns, strict=True)):
             array = conform(values, column.type, column.name)
@@ -413,11 +414,10 @@ class RowCodec:
                         struct.pack(cell.codes(1), *cell.words((value,)))
                     elif value is not None:
                         cell.dump(value)
-                except FAILURES as cause:
-                    shown = repr(value)
-                    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+                except CONVERSION_ERRORS as cause:
                     raise InvalidRequest(
-                        f"{shown} is no value of column {column.name} {column.type.sql_name()}", place=column.name
+                        f"{shown_value(value)} is no value of column {column.name} {column.type.sql_name()}",
+                        place=column.name,
                     ) from cause
         raise InvalidRequest(
             f"a row has {self._count} value columns, but {len(values)} values were given",
@@ -514,7 +514,7 @@ def hidden_mask(rows: pa.Array) -> Mask:
     """True for every row (of any schema id) that is a tombstone; a row that is null is none."""
     present: Mask = np.ones(len(rows), np.bool_) if not rows.null_count else ~nulls_of(rows)
     mask = np.zeros(len(rows), np.bool_)
-    mask[present] = _headers(conform(rows, Binary(), "row").drop_null())["flags"] & HIDDEN != 0
+    mask[present] = _headers(conform(rows, Binary(), "row").drop_null())["flags"] & HIDDEN_FLAG != 0
     return mask
 
 
@@ -527,8 +527,8 @@ def distinct(columns: Sequence[Column]) -> Sequence[Column]:
     return columns
 
 
-def _headers(rows: pa.Array) -> Values:
-    return Cursor.of_rows(rows).take_records(np.dtype(HEADER))
+def _headers(rows: pa.Array) -> NumpyValues:
+    return Cursor.of_rows(rows).take_records(np.dtype(ROW_HEADER))
 
 
 def _past_nulls(rows: pa.Array, decode: Callable[[pa.Array], list[pa.Array]]) -> list[pa.Array]:
@@ -592,5 +592,4 @@ def _null_refused(column: Column) -> InvalidRequest:
 
 
 def _corrupt(row: bytes, reason: str) -> CorruptData:
-    shown = row.hex() if len(row) <= 64 else row[:64].hex() + "..."
-    return CorruptData(f"row bytes {shown} do not decode: {reason}")
+    return corrupt_bytes("row", row, reason)

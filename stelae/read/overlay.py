@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.encoding.keys import prefix_end
-from stelae.encoding.rows import FLAGS_AT, HIDDEN
+from stelae.encoding.rows import FLAGS_AT, HIDDEN_FLAG
 from stelae.read.hash_index import HashIndex
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.rocksdb.tablet import Tablet
 
 ORDINAL_BYTES = 4
-FLAGS, HIDDEN_FLAGS = slice(FLAGS_AT, FLAGS_AT + 1), bytes([HIDDEN])
+FLAGS, HIDDEN_FLAGS = slice(FLAGS_AT, FLAGS_AT + 1), bytes([HIDDEN_FLAG])
 """Where a stored row says that it is hidden, and how. Row bytes that are cut are left to the decoders."""
 
 
@@ -36,7 +36,7 @@ class PartitionTablets:
     """The open buckets of one partition; None where a bucket is empty."""
 
     folder: str
-    values: Key
+    values: KeyValues
     """Physical partition values."""
     bucket_count: int
     tablets: tuple[Tablet | None, ...]
@@ -62,7 +62,7 @@ class OverlaidPartition:
     """PartitionTablets with online rows above them."""
 
     folder: str
-    values: Key
+    values: KeyValues
     bucket_count: int
     tablets: tuple[OverlaidTablet, ...]
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, cast
 import orjson
 import pyarrow as pa
 
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.encoding.keys import prefix_end
 from stelae.errors import InvalidRequest
 from stelae.read.overlay import FLAGS, HIDDEN_FLAGS, AnyPartition, OverlaidTablet
@@ -31,7 +31,7 @@ from stelae.read.projection import JsonRow, Projection
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.tablet import Tablet
 
-Partitions: TypeAlias = Mapping[Key, AnyPartition]
+Partitions: TypeAlias = Mapping[KeyValues, AnyPartition]
 """By partition values."""
 StoredRow: TypeAlias = tuple[AnyPartition, bytes, bytes]
 """Partition, key bytes, row bytes."""

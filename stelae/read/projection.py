@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.encoding.arrow import arrow_type
-from stelae.encoding.key_batch import Key
+from stelae.encoding.key_batch import KeyValues
 from stelae.encoding.rows import RowReader
 from stelae.encoding.values import as_is, value_codec
 from stelae.schema.table_schema import TableSchema
@@ -29,7 +29,7 @@ MAX_PROJECTIONS = 256
 class Projection:
     """A selection of columns: makes an answer from key values and row bytes."""
 
-    row: Callable[[Key, bytes], JsonRow | None]
+    row: Callable[[KeyValues, bytes], JsonRow | None]
     """The selected columns of one row, in order; None for a hidden row."""
 
     def __init__(self, schema: TableSchema, rows: RowReader, columns: Sequence[str]) -> None:
@@ -58,10 +58,10 @@ class Projection:
 
 def _row_maker(
     decode: Callable[[bytes], JsonRow | None], keys: list[tuple[str, int, Callable[[Any], Any]]]
-) -> Callable[[Key, bytes], JsonRow | None]:
+) -> Callable[[KeyValues, bytes], JsonRow | None]:
     """Fills the key columns into what `decode` gives."""
 
-    def row_of(key: Key, row: bytes) -> JsonRow | None:
+    def row_of(key: KeyValues, row: bytes) -> JsonRow | None:
         answer = decode(row)
         if answer is not None:
             for name, position, to_json in keys:
@@ -72,7 +72,7 @@ def _row_maker(
         return row_of
     [(name, position, _)] = keys
 
-    def row_of_plain_key(key: Key, row: bytes) -> JsonRow | None:
+    def row_of_plain_key(key: KeyValues, row: bytes) -> JsonRow | None:
         answer = decode(row)
         if answer is not None:
             answer[name] = key[position]

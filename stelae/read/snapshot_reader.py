@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.encoding.byte_cursor import Mask
-from stelae.encoding.key_batch import Indexes, Key, KeyColumns, KeyLayout, grouped
+from stelae.encoding.key_batch import Indexes, KeyColumns, KeyLayout, KeyValues, grouped
 from stelae.errors import CorruptData, StelaeError, TooLarge
 from stelae.read.hash_index import HashIndex
 from stelae.read.overlay import (
@@ -64,10 +64,10 @@ class Bucket:
 class SnapshotReader:
     """One snapshot, open. Immutable but for the online rows: a newer snapshot is another reader."""
 
-    find: Callable[[Key], bytes | None]
+    find: Callable[[KeyValues], bytes | None]
     """The stored row of one key; None when there is none. Valid as long as the reader is."""
 
-    locate: Callable[[Key], bytes | None]
+    locate: Callable[[KeyValues], bytes | None]
     """The located key of one key, whether there is a row or not; None when there is no such partition."""
 
     def __init__(
@@ -102,12 +102,12 @@ class SnapshotReader:
         """A reader of the same tablets with these online rows, or without."""
         return SnapshotReader(self.table, self.snapshot, list(self.partitions.values()), online)
 
-    def lookup(self, key: Key, projection: Projection) -> JsonRow | None:
+    def lookup(self, key: KeyValues, projection: Projection) -> JsonRow | None:
         """The row of one key; None when there is none."""
         row = self.find(key)
         return None if row is None else projection.row(key, row)
 
-    def lookup_many(self, keys: Sequence[Key], projection: Projection) -> list[JsonRow | None]:
+    def lookup_many(self, keys: Sequence[KeyValues], projection: Projection) -> list[JsonRow | None]:
         """The rows of many keys, aligned with them: one native multi-get a bucket."""
         answers: list[JsonRow | None] = [None] * len(keys)
         make = projection.row
@@ -246,7 +246,7 @@ class SnapshotReader:
         """Rows of many prefixes, one prefix after the other, step by step: for answers in Arrow."""
         return PrefixesScan(self.table, self._overlaid, prefixes, limit, page_token)
 
-    def locate_many(self, keys: Sequence[Key]) -> list[bytes | None]:
+    def locate_many(self, keys: Sequence[KeyValues]) -> list[bytes | None]:
         """The located keys of many keys, aligned with them."""
         return self._located_keys(keys) if isinstance(keys, KeyColumns) else list(map(self.locate, keys))
 
@@ -308,7 +308,7 @@ class SnapshotReader:
         found = self._buckets[int.from_bytes(located_key[:ORDINAL_BYTES], "big")]
         return found.partition, found.bucket, located_key[ORDINAL_BYTES:]
 
-    def _finder(self) -> Callable[[Key], bytes | None]:
+    def _finder(self) -> Callable[[KeyValues], bytes | None]:
         table = self.table
         encode, hash_of = table.keys.encode, table.buckets.hash
         partition_of, key_of, bucketed_of = table.partition_of, table.key_of, table.bucketed_of
@@ -318,7 +318,7 @@ class SnapshotReader:
         }
         tablets, count = partitions.get((), ((_EMPTY,), 1))
 
-        def find(key: Key) -> bytes | None:
+        def find(key: KeyValues) -> bytes | None:
             found = partitions.get(partition_of(key))
             if found is None:
                 return None
@@ -330,7 +330,7 @@ class SnapshotReader:
             except Exception as exc:
                 raise _read_error(exc, tablet) from exc
 
-        def find_by_whole_key(key: Key) -> bytes | None:
+        def find_by_whole_key(key: KeyValues) -> bytes | None:
             tablet = tablets[hash_of(key) % count]
             encoded = encode(key)
             try:
@@ -340,13 +340,13 @@ class SnapshotReader:
 
         return find_by_whole_key if table.is_plain else find
 
-    def _locator(self) -> Callable[[Key], bytes | None]:
+    def _locator(self) -> Callable[[KeyValues], bytes | None]:
         table = self.table
         encode, hash_of = table.keys.encode, table.buckets.hash
         partition_of, key_of, bucketed_of = table.partition_of, table.key_of, table.bucketed_of
         partitions = {values: tuple(map(ordinal_prefix, ordinals)) for values, ordinals in self.ordinals.items()}
 
-        def locate(key: Key) -> bytes | None:
+        def locate(key: KeyValues) -> bytes | None:
             prefixes = partitions.get(partition_of(key))
             if prefixes is None:
                 return None
@@ -358,7 +358,7 @@ class SnapshotReader:
         count = len(single)
         return lambda key: single[hash_of(key) % count] + encode(key)
 
-    def _by_tablet(self, keys: Sequence[Key]) -> Iterator[tuple[Tablet | OverlaidTablet, list[int], list[bytes]]]:
+    def _by_tablet(self, keys: Sequence[KeyValues]) -> Iterator[tuple[Tablet | OverlaidTablet, list[int], list[bytes]]]:
         table = self.table
         groups: dict[int, tuple[Tablet | OverlaidTablet, list[int], list[bytes]]] = {}
         encode, key_of, bucket, bucketed_of = table.keys.encode, table.key_of, table.buckets.bucket, table.bucketed_of
@@ -377,11 +377,11 @@ class SnapshotReader:
         return iter(groups.values())
 
 
-def _partition_bytes(layout: KeyLayout, values: Key) -> bytes:
+def _partition_bytes(layout: KeyLayout, values: KeyValues) -> bytes:
     return layout.partitions.encode(values) if layout.partitions else b""
 
 
-def _ordinals(partitions: Sequence[PartitionTablets]) -> dict[Key, range]:
+def _ordinals(partitions: Sequence[PartitionTablets]) -> dict[KeyValues, range]:
     ordinals = {}
     end = 0
     for partition in partitions:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from stelae.encoding.buckets import BucketFunction
-from stelae.encoding.key_batch import Key, KeyLayout
+from stelae.encoding.key_batch import KeyLayout, KeyValues
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowReader
 from stelae.encoding.values import ValueCodec, value_codec
@@ -68,7 +68,7 @@ class TableReader:
             found = self._projections[wanted] = Projection(self.schema, self.rows, wanted)
         return found
 
-    def key_from_json(self, key: object) -> Key:
+    def key_from_json(self, key: object) -> KeyValues:
         """A key from JSON: an object with every primary-key column, or the bare value where the key is one column. A
         nullable column may be null, but not left out.
         """
@@ -89,7 +89,7 @@ class TableReader:
             hint="such as " + orjson.dumps(dict.fromkeys(self.schema.primary_key, "...")).decode(),
         )
 
-    def key_from_text(self, pairs: Mapping[str, str]) -> Key:
+    def key_from_text(self, pairs: Mapping[str, str]) -> KeyValues:
         """A key from `column=value` texts, as in a URL. They can't say null."""
         try:
             values = [read(pairs[name], name) for name, read in self.key_texts]
@@ -121,7 +121,7 @@ class TableReader:
                 hint=f"the key is {', '.join(names)}; give its first columns",
             )
 
-    def whole_key(self, partition: Key, key: Key) -> Key:
+    def whole_key(self, partition: KeyValues, key: KeyValues) -> KeyValues:
         """The whole primary key of partition values and key columns: the inverse of `partition_of` and `key_of`."""
         schema = self.schema
         if not schema.partition_keys:
@@ -178,7 +178,7 @@ def check_batch_size(count: int, most: int, what: str, option: str) -> None:
         )
 
 
-def _picker(positions: Sequence[int], key_length: int) -> Callable[[Key], Key]:
+def _picker(positions: Sequence[int], key_length: int) -> Callable[[KeyValues], KeyValues]:
     """A function that takes these positions out of a key; the key itself where they are all of it, in order."""
     wanted = tuple(positions)
     if wanted == tuple(range(key_length)):
@@ -186,7 +186,7 @@ def _picker(positions: Sequence[int], key_length: int) -> Callable[[Key], Key]:
     return lambda key: tuple([key[position] for position in wanted])
 
 
-def _whole(key: Key) -> Key:
+def _whole(key: KeyValues) -> KeyValues:
     return key
 
 

@@ -74,7 +74,7 @@ def scan_database(
             iterator.next()
         iterator.status()  # An iterator that meets a bad block just ends: ask why it ended.
     except Exception as exc:
-        raise translated(exc, owner.directory) from exc
+        raise rocksdb_error(exc, owner.directory) from exc
 
 
 def close_database(db: rocksdict.Rdict, directory: Path | None) -> None:
@@ -84,7 +84,7 @@ def close_database(db: rocksdict.Rdict, directory: Path | None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def translated(exc: Exception, place: Path) -> Exception:
+def rocksdb_error(exc: Exception, place: Path) -> Exception:
     """The error of ours that stands for one of rocksdict, which has one class for all: CorruptData or Unavailable. Any
     other exception is returned as it is.
     """

@@ -13,7 +13,7 @@ from typing import Any, cast
 import rocksdict
 
 from stelae.rocksdb.block_cache import BlockCache
-from stelae.rocksdb.database import close_database, database_options, scan_database, table_options, translated
+from stelae.rocksdb.database import close_database, database_options, rocksdb_error, scan_database, table_options
 from stelae.units import MIB
 
 ONLINE_BUFFER_BYTES = 32 * MIB
@@ -68,7 +68,7 @@ class OnlineRows:
             return cls(directory, db, db.create_column_family(_ONLINE_FAMILY, options))
         except Exception as exc:
             shutil.rmtree(directory, ignore_errors=True)
-            raise translated(exc, directory) from exc
+            raise rocksdb_error(exc, directory) from exc
 
     def __len__(self) -> int:
         """Rows put; a key that was put twice counts twice."""
@@ -84,7 +84,7 @@ class OnlineRows:
             deque(map(batch.__setitem__, keys, rows), maxlen=0)
             self._db.write(batch, self._write_options)
         except Exception as exc:
-            raise translated(exc, self.directory) from exc
+            raise rocksdb_error(exc, self.directory) from exc
         self._count += len(keys)
 
     def multi_get(self, keys: list[bytes]) -> list[bytes | None]:

@@ -11,7 +11,7 @@ import rocksdict
 
 from stelae.encoding import KeyBytes
 from stelae.errors import InvalidRequest
-from stelae.rocksdb.database import BLOCK_BYTES, database_options, table_options, translated
+from stelae.rocksdb.database import BLOCK_BYTES, database_options, rocksdb_error, table_options
 from stelae.schema.options import FileOptions
 from stelae.storage.checksum import file_checksum
 from stelae.units import MIB
@@ -59,7 +59,7 @@ class SstWriter:
             # One C-level loop: the cheapest way through the writer's one-row interface.
             deque(map(self._writer.__setitem__, keys, rows), maxlen=0)
         except Exception as exc:
-            raise translated(exc, self._path) from exc
+            raise rocksdb_error(exc, self._path) from exc
         if not self._rows:
             self._first_key = keys[0]
         self._last_key = keys[-1]
@@ -77,7 +77,7 @@ class SstWriter:
         try:
             self._writer.finish()
         except Exception as exc:
-            raise translated(exc, self._path) from exc
+            raise rocksdb_error(exc, self._path) from exc
         return SstInfo(
             rows=self._rows,
             bytes=self._path.stat().st_size,

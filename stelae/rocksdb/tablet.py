@@ -23,7 +23,7 @@ from typing import Any, cast
 import rocksdict
 
 from stelae.rocksdb.block_cache import BlockCache
-from stelae.rocksdb.database import close_database, database_options, scan_database, table_options, translated
+from stelae.rocksdb.database import close_database, database_options, rocksdb_error, scan_database, table_options
 
 _PROPERTIES_BYTES = 4096
 """The end of a file, where its properties are; they take some 1,000 bytes."""
@@ -81,7 +81,7 @@ class Tablet:
         except Exception as exc:
             if owns_folder:
                 shutil.rmtree(directory, ignore_errors=True)
-            raise translated(exc, directory) from exc
+            raise rocksdb_error(exc, directory) from exc
         return cls(directory, db, owns_folder=owns_folder)
 
     def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
@@ -99,7 +99,7 @@ class Tablet:
             while some := list(islice(items, rows)):
                 yield cast("tuple[Sequence[bytes], Sequence[bytes]]", tuple(zip(*some, strict=True)))
         except Exception as exc:
-            raise translated(exc, self.directory) from exc
+            raise rocksdb_error(exc, self.directory) from exc
 
     def raw_bytes(self) -> int:
         """Bytes of all stored keys and rows, uncompressed; about, where sorted runs overlap."""
@@ -142,7 +142,7 @@ def make_tablet(directory: Path, files: Sequence[Path]) -> None:
             db.close()
     except Exception as exc:
         shutil.rmtree(directory, ignore_errors=True)
-        raise translated(exc, directory) from exc
+        raise rocksdb_error(exc, directory) from exc
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -25,7 +25,7 @@ from stelae.errors import CorruptData, InvalidRequest
 from stelae.storage.checksum import is_checksum, open_sealed_json, seal_json
 from stelae.storage.paths import PartitionValue, parse_partition_folder, parse_sst_path, partition_text
 
-FORMAT = 1  # On disk. Never renumber.
+MANIFEST_FORMAT = 1  # On disk. Never renumber.
 MAX_COUNT = (1 << 63) - 1
 
 SnapshotKind = Literal["merge", "overwrite", "rollback", "fence"]  # On disk. Never rename.
@@ -134,7 +134,7 @@ class Snapshot:
     """Software that wrote the files, `{"stelae": "0.1.0", "spark": "4.3.0"}`. For people; a reader may ignore it."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Free text by name. A reader may ignore it. `rollback.to`: the snapshot that a rollback went back to."""
-    format: int = FORMAT
+    format: int = MANIFEST_FORMAT
 
     @cached_property
     def totals(self) -> Totals:
@@ -197,11 +197,11 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 def decode_snapshot(data: bytes, place: str) -> Snapshot:
     """The snapshot in the bytes of a manifest. `place` names the file in errors; anything off is CorruptData."""
     body = open_sealed_json(data, place)
-    if body.get("format") != FORMAT:
+    if body.get("format") != MANIFEST_FORMAT:
         raise CorruptData(
             f"manifest format {body.get('format')!r} is not known",
             place=place,
-            hint=f"this version reads format {FORMAT}; a newer one may have written the table",
+            hint=f"this version reads format {MANIFEST_FORMAT}; a newer one may have written the table",
         )
     root = _Reader(body, _SNAPSHOT_FIELDS, place)
     stored_totals = _decode_totals(root.child("totals", _TOTALS_FIELDS))
@@ -229,7 +229,7 @@ def decode_snapshot(data: bytes, place: str) -> Snapshot:
 def check_snapshot(snapshot: Snapshot, place: str) -> None:
     """All invariants that a snapshot keeps by itself."""
     check_format(snapshot, place)
-    check_ids(snapshot, place)
+    check_snapshot_ids(snapshot, place)
     check_partitions_are_distinct(snapshot, place)
     check_partition_folders(snapshot, place)
     check_every_bucket_is_there(snapshot, place)
@@ -241,7 +241,7 @@ def check_snapshot(snapshot: Snapshot, place: str) -> None:
 
 def check_format(snapshot: Snapshot, place: str) -> None:
     """The format is this version's, and the texts that name things name something."""
-    if snapshot.format != FORMAT:
+    if snapshot.format != MANIFEST_FORMAT:
         raise CorruptData(f"manifest format {snapshot.format} is not known", place=place)
     if snapshot.kind not in get_args(SnapshotKind):
         raise CorruptData(f"unknown kind of snapshot {snapshot.kind!r}", place=place)
@@ -249,7 +249,7 @@ def check_format(snapshot: Snapshot, place: str) -> None:
         raise CorruptData("the name of the table or of the build is empty", place=place)
 
 
-def check_ids(snapshot: Snapshot, place: str) -> None:
+def check_snapshot_ids(snapshot: Snapshot, place: str) -> None:
     """Ids count from 1 without gaps; only the first snapshot has no parent, and it goes back to nothing."""
     if snapshot.id < 1 or snapshot.id > MAX_COUNT:
         raise CorruptData(f"snapshot id {snapshot.id}; ids start at 1", place=place)

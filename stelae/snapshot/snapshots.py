@@ -42,7 +42,7 @@ from stelae.storage.paths import (
     snapshot_path,
 )
 
-FIRST_ID = 1
+FIRST_SNAPSHOT_ID = 1
 ROLLBACK_PROPERTY = "rollback.to"  # On disk. Never rename.
 
 
@@ -84,7 +84,7 @@ class TableSnapshots:
 
     def has_newer(self, snapshot_id: int | None) -> bool:
         """Whether anything was committed after this snapshot (None: anything at all). One small request."""
-        return exists(self.storage, snapshot_path(FIRST_ID if snapshot_id is None else snapshot_id + 1))
+        return exists(self.storage, snapshot_path(FIRST_SNAPSHOT_ID if snapshot_id is None else snapshot_id + 1))
 
     def read(self, snapshot_id: int | None = None) -> Snapshot:
         """A snapshot that is retained, by default the newest. NotFound when it never was or is expired."""
@@ -143,7 +143,7 @@ class TableSnapshots:
             raise InvalidRequest(
                 f"a snapshot of {snapshot.table} cannot be committed to {self.table}", place=self.table
             )
-        latest = self.latest_id() or FIRST_ID - 1
+        latest = self.latest_id() or FIRST_SNAPSHOT_ID - 1
         if latest >= snapshot.id:
             return self._own(self._load(snapshot.id), snapshot)
         if latest != snapshot.id - 1:
@@ -204,7 +204,7 @@ class TableSnapshots:
         """
         newest = self.latest()
         content = empty if newest is None else newest
-        number = FIRST_ID if newest is None else newest.id + 1
+        number = FIRST_SNAPSHOT_ID if newest is None else newest.id + 1
         fence = replace(
             content,
             id=number,
@@ -290,7 +290,7 @@ class TableSnapshots:
         return snapshot
 
     def _listing(self, floors_before_ms: int | None = None) -> _Listing:
-        latest, floor = FIRST_ID - 1, FIRST_ID
+        latest, floor = FIRST_SNAPSHOT_ID - 1, FIRST_SNAPSHOT_ID
         for file in self.storage.list(SNAPSHOT_FOLDER):
             latest = max(latest, parse_snapshot_path(file.path) or 0)
             if floors_before_ms is None or file.modified_ms <= floors_before_ms:
@@ -342,5 +342,5 @@ def _stacked(older: PartitionFiles, newer: PartitionFiles, log_offset: int) -> P
 
 def check_floor(floor: int, latest: int, place: str) -> None:
     """The newest snapshot is never expired."""
-    if floor > max(latest, FIRST_ID):
+    if floor > max(latest, FIRST_SNAPSHOT_ID):
         raise CorruptData(f"snapshots below {floor} are expired, but the newest is {latest}", place=place)

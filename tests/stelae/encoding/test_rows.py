@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stelae.encoding.rows import HIDDEN, RowCodec, RowReader, hidden_mask
+from stelae.encoding.rows import HIDDEN_FLAG, RowCodec, RowReader, hidden_mask
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.table_schema import Column, TableSchema
@@ -657,4 +657,4 @@ def test_schema_ids_end_at_16_bits() -> None:
 
 
 def test_the_hidden_flag() -> None:
-    assert HIDDEN == 1
+    assert HIDDEN_FLAG == 1
