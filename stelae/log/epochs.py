@@ -28,16 +28,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import NoneType
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from stelae.storage.base import Storage, exists, put_or_settle
-from stelae.storage.checksum import seal_json
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
-from stelae.storage.sealed_json import open_sealed_fields
+from stelae.storage.sealed_json import open_sealed_object, seal_json
 
 FORMAT = 1  # On disk. Never renumber.
 FIRST_EPOCH = 1
@@ -222,8 +220,18 @@ def encode_epoch(epoch: Epoch) -> bytes:
 
 def decode_epoch(data: bytes, place: str) -> Epoch:
     """The epoch in the bytes of its file. `place` names it in errors; anything off is CorruptData."""
-    fields: dict[str, Any] = open_sealed_fields(data, _FIELDS, FORMAT, place)
-    epoch = Epoch(**fields)
+    body = open_sealed_object(data, _FIELDS, FORMAT, place)
+    epoch = Epoch(
+        format=body.count("format"),
+        table=body.text("table"),
+        number=body.count("number"),
+        kind=cast("OwnerKind", body.text("kind")),
+        owner=body.text("owner"),
+        url=body.text_or_null("url"),
+        attempt_id=body.text("attempt_id"),
+        taken_ms=body.count("taken_ms"),
+        note=body.text("note"),
+    )
     check_epoch(epoch, place)
     return epoch
 
@@ -251,14 +259,4 @@ def check_epochs_are_gapless(epochs: Sequence[Epoch], place: str) -> None:
             raise CorruptData(f"expected epoch {expected}, found epoch {number}", place=place)
 
 
-_FIELDS = {
-    "format": (int,),
-    "table": (str,),
-    "number": (int,),
-    "kind": (str,),
-    "owner": (str,),
-    "url": (str, NoneType),
-    "attempt_id": (str,),
-    "taken_ms": (int,),
-    "note": (str,),
-}
+_FIELDS = frozenset(field.name for field in fields(Epoch))

@@ -19,19 +19,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from stelae.errors import CorruptData, InvalidRequest, NotFound
 from stelae.schema.table_schema import Column
 from stelae.schema.types import Int
 from stelae.storage.base import Storage, put_or_settle
-from stelae.storage.checksum import seal_json
 from stelae.storage.paths import CLAIM_FOLDER, claim_path, parse_claim_path
-from stelae.storage.sealed_json import MAX_COUNT, open_sealed_fields
+from stelae.storage.sealed_json import MAX_COUNT, open_sealed_object, seal_json
 
 FORMAT = 1  # On disk. Never renumber.
 FIRST_ID = 1
@@ -214,9 +213,17 @@ def encode_claim(claim: Claim) -> bytes:
 
 def decode_claim(data: bytes, place: str) -> Claim:
     """The claim in the bytes of its file. `place` names it in errors; anything off is CorruptData."""
-    fields: dict[str, Any] = open_sealed_fields(data, _FIELDS, FORMAT, place)
-    ids = IdRange(fields.pop("first"), fields.pop("last"))
-    claim = Claim(ids=ids, **fields)
+    body = open_sealed_object(data, _FIELDS, FORMAT, place)
+    claim = Claim(
+        format=body.count("format"),
+        number=body.count("number"),
+        ids=IdRange(body.count("first"), body.count("last")),
+        owner=body.text("owner"),
+        epoch=body.count("epoch"),
+        purpose=cast("Purpose", body.text("purpose")),
+        attempt_id=body.text("attempt_id"),
+        created_ms=body.count("created_ms"),
+    )
     check_claim(claim, place)
     return claim
 
@@ -267,14 +274,4 @@ def check_claims_are_dense(claims: Sequence[Claim], place: str) -> None:
             check_follows(previous, claim, place)
 
 
-_FIELDS = {
-    "format": (int,),
-    "number": (int,),
-    "first": (int,),
-    "last": (int,),
-    "owner": (str,),
-    "epoch": (int,),
-    "purpose": (str,),
-    "attempt_id": (str,),
-    "created_ms": (int,),
-}
+_FIELDS = frozenset(field.name for field in fields(Claim)) - {"ids"} | {"first", "last"}

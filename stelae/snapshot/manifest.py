@@ -9,7 +9,7 @@
 
 Values in, bytes out; `stelae/snapshot/snapshots.py` stores them. docs/format.md#snapshot-manifest is the contract. The
 format is closed: a reader refuses fields that it does not know, and every change of the format is a new format number.
-The file is sealed (`stelae/storage/checksum.py`), then read strictly, then checked: the functions `check_*` hold the
+The file is sealed (`stelae/storage/sealed_json.py`), then read strictly, then checked: the functions `check_*` hold the
 invariants, one each, and run before a manifest is written and after it is read.
 """
 
@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from stelae.encoding import KeyBytes
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.storage.checksum import is_checksum, open_sealed_json, seal_json
+from stelae.storage.checksum import is_checksum
 from stelae.storage.paths import PartitionValue, parse_partition_folder, parse_sst_path, partition_text
+from stelae.storage.sealed_json import MAX_COUNT, JsonObject, open_sealed_object, seal_json
 
 MANIFEST_FORMAT = 1  # On disk. Never renumber.
-MAX_COUNT = (1 << 63) - 1
 
 SnapshotKind = Literal["merge", "overwrite", "rollback", "fence"]  # On disk. Never rename.
 
@@ -196,27 +196,20 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 def decode_snapshot(data: bytes, place: str) -> Snapshot:
     """The snapshot in the bytes of a manifest. `place` names the file in errors; anything off is CorruptData."""
-    body = open_sealed_json(data, place)
-    if body.get("format") != MANIFEST_FORMAT:
-        raise CorruptData(
-            f"manifest format {body.get('format')!r} is not known",
-            place=place,
-            hint=f"this version reads format {MANIFEST_FORMAT}; a newer one may have written the table",
-        )
-    root = _Reader(body, _SNAPSHOT_FIELDS, place)
+    root = open_sealed_object(data, _SNAPSHOT_FIELDS, MANIFEST_FORMAT, place)
     stored_totals = _decode_totals(root.child("totals", _TOTALS_FIELDS))
     snapshot = Snapshot(
         format=root.count("format"),
         table=root.text("table"),
         id=root.count("id"),
-        parent=None if body["parent"] is None else root.count("parent"),
+        parent=root.count_or_null("parent"),
         schema_id=root.count("schema_id"),
         build_id=root.text("build_id"),
-        kind=_decode_kind(root.text("kind"), place),
+        kind=cast("SnapshotKind", root.text("kind")),
         created_ms=root.count("created_ms"),
         versions=root.texts("versions"),
         properties=root.texts("properties"),
-        partitions=tuple(_decode_partition(part) for part in root.objects("partitions", _PARTITION_FIELDS)),
+        partitions=tuple(_decode_partition(part) for part in root.children("partitions", _PARTITION_FIELDS)),
     )
     check_snapshot(snapshot, place)
     check_totals(snapshot, stored_totals, place)
@@ -378,7 +371,7 @@ def _encode_totals(totals: Totals) -> dict[str, object]:
     }
 
 
-def _decode_totals(reader: _Reader) -> Totals:
+def _decode_totals(reader: JsonObject) -> Totals:
     return Totals(
         rows=reader.count("rows"),
         hidden_rows=reader.count("hidden_rows"),
@@ -403,7 +396,7 @@ def _encode_partition(partition: PartitionFiles) -> dict[str, object]:
     }
 
 
-def _decode_partition(reader: _Reader) -> PartitionFiles:
+def _decode_partition(reader: JsonObject) -> PartitionFiles:
     return PartitionFiles(
         values=reader.scalars("values"),
         folder=reader.text("folder"),
@@ -412,9 +405,9 @@ def _decode_partition(reader: _Reader) -> PartitionFiles:
             BucketFiles(
                 bucket=bucket.count("bucket"),
                 log_offset=bucket.count("log_offset"),
-                files=tuple(_decode_file(file) for file in bucket.objects("files", _FILE_FIELDS)),
+                files=tuple(_decode_file(file) for file in bucket.children("files", _FILE_FIELDS)),
             )
-            for bucket in reader.objects("buckets", _BUCKET_FIELDS)
+            for bucket in reader.children("buckets", _BUCKET_FIELDS)
         ),
     )
 
@@ -431,7 +424,7 @@ def _encode_file(file: DataFile) -> dict[str, object]:
     }
 
 
-def _decode_file(reader: _Reader) -> DataFile:
+def _decode_file(reader: JsonObject) -> DataFile:
     return DataFile(
         path=reader.text("path"),
         bytes=reader.count("bytes"),
@@ -441,76 +434,3 @@ def _decode_file(reader: _Reader) -> DataFile:
         first_key=reader.hex("first_key"),
         last_key=reader.hex("last_key"),
     )
-
-
-def _decode_kind(text: str, place: str) -> SnapshotKind:
-    for kind in get_args(SnapshotKind):
-        if text == kind:
-            found: SnapshotKind = kind
-            return found
-    raise CorruptData(f"unknown kind of snapshot {text!r}", place=place)
-
-
-class _Reader:
-    """One JSON object with exactly the fields that it should have; each field is read as one type or refused."""
-
-    def __init__(self, body: Any, names: frozenset[str], place: str) -> None:
-        self._place = place
-        if not isinstance(body, dict):
-            raise self._wrong("", "an object", body)
-        if body.keys() != names:
-            odd = [f"lacks {name}" for name in sorted(names - body.keys())]
-            odd += [f"has the unknown field {name}" for name in sorted(body.keys() - names)]
-            raise CorruptData(f"the object {', '.join(odd)}", place=place)
-        self._body = body
-
-    def count(self, name: str) -> int:
-        value = self._body[name]
-        if type(value) is not int or not 0 <= value <= MAX_COUNT:
-            raise self._wrong(name, "a whole number from 0", value)
-        return value
-
-    def text(self, name: str) -> str:
-        value = self._body[name]
-        if not isinstance(value, str):
-            raise self._wrong(name, "a text", value)
-        return value
-
-    def hex(self, name: str) -> bytes:
-        text = self.text(name)
-        try:
-            value = bytes.fromhex(text)
-        except ValueError as exc:
-            raise self._wrong(name, "hexadecimal digits", text) from exc
-        if value.hex() != text:  # fromhex also takes spaces and capitals
-            raise self._wrong(name, "lower-case hexadecimal digits", text)
-        return value
-
-    def texts(self, name: str) -> dict[str, str]:
-        value = self._body[name]
-        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            raise self._wrong(name, "an object of texts", value)
-        return value
-
-    def scalars(self, name: str) -> tuple[PartitionValue, ...]:
-        value = self._list(name)
-        if not all(isinstance(item, str | int | float | bool) for item in value):
-            raise self._wrong(name, "texts, numbers and booleans", value)
-        return tuple(value)
-
-    def child(self, name: str, names: frozenset[str]) -> _Reader:
-        return _Reader(self._body[name], names, f"{self._place}: {name}")
-
-    def objects(self, name: str, names: frozenset[str]) -> Iterator[_Reader]:
-        for index, item in enumerate(self._list(name)):
-            yield _Reader(item, names, f"{self._place}: {name}[{index}]")
-
-    def _list(self, name: str) -> list[Any]:
-        value = self._body[name]
-        if not isinstance(value, list):
-            raise self._wrong(name, "a list", value)
-        return value
-
-    def _wrong(self, name: str, expected: str, found: object) -> CorruptData:
-        what = f"field {name}" if name else "the value"
-        return CorruptData(f"{what}: expected {expected}, found {found!r:.80}", place=self._place)

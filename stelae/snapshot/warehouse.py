@@ -7,7 +7,7 @@
     table = warehouse.alter_table("ALTER TABLE shop.users ADD COLUMN city STRING")
 
 There is no catalog beside the storage: a table is there as soon as its `schema/schema-0.json` is, put if absent.
-Schema files are sealed (`stelae/storage/checksum.py`) and never changed; docs/format.md#layout is the contract. A
+Schema files are sealed (`stelae/storage/sealed_json.py`) and never changed; docs/format.md#layout is the contract. A
 warehouse in a folder or an object store, and its tables, can be pickled to other processes.
 """
 
@@ -25,9 +25,9 @@ from stelae.schema.checks import check_table
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.snapshots import TableSnapshots
 from stelae.storage.base import Storage, exists, put_or_settle
-from stelae.storage.checksum import open_sealed_json, seal_json
 from stelae.storage.open import open_storage
 from stelae.storage.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
+from stelae.storage.sealed_json import open_sealed_json, seal_json
 from stelae.storage.view import StorageView
 
 FIRST_SCHEMA_ID = 0

@@ -7,6 +7,7 @@ No table semantics here: names of files (paths.py), bytes and their checksums.
     open.py          which storage is at a path or a URL: local.py, object_store.py or memory.py
     view.py          one folder of a storage, as a storage
     local_files.py   files of this machine, as every storage meets them
-    checksum.py      the checksum of files and of small JSON files; sealed_json.py reads such files
+    checksum.py      the checksum of files
+    sealed_json.py   small JSON files that carry their own, and are read strictly
     file_lock.py     who on this machine is alive
 """

@@ -22,10 +22,10 @@ from stelae.log.epochs import (
     decode_epoch,
     encode_epoch,
 )
-from stelae.storage.checksum import open_sealed_json, seal_json
 from stelae.storage.local import LocalStorage
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path
+from stelae.storage.sealed_json import open_sealed_json, seal_json
 from tests.faults import FaultyStorage
 
 TABLE = "shop.uids"

@@ -30,10 +30,10 @@ from stelae.log.id_claims import (
     decode_claim,
     encode_claim,
 )
-from stelae.storage.checksum import open_sealed_json, seal_json
 from stelae.storage.local import LocalStorage
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import CLAIM_FOLDER, claim_path
+from stelae.storage.sealed_json import open_sealed_json, seal_json
 from tests.faults import FaultyStorage
 
 CLAIM = Claim(12, IdRange(812346, 912345), "server-a", 3, "online", "0" * 32, 1795000000123)

@@ -28,8 +28,9 @@ from stelae.snapshot.manifest import (
     decode_snapshot,
     encode_snapshot,
 )
-from stelae.storage.checksum import checksum, open_sealed_json, seal_json
+from stelae.storage.checksum import checksum
 from stelae.storage.paths import partition_folder, sst_path
+from stelae.storage.sealed_json import open_sealed_json, seal_json
 
 UUID = "0123456789abcdef0123456789abcde"
 

@@ -1,25 +1,37 @@
 """Goal: a small sealed file is read exactly as it was written, or refused.
 
-Method: fields that lack, that are too many, and values of another type, each alone.
+Method: every single-byte change and every cut; fields that lack, that are too many, and values of another type, each
+alone.
 """
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import Any
 
 import pytest
 
 from stelae.errors import CorruptData
-from stelae.storage.checksum import seal_json
-from stelae.storage.sealed_json import open_sealed_fields
+from stelae.storage.checksum import checksum
+from stelae.storage.sealed_json import open_sealed_json, open_sealed_object, seal_json
 
-TYPES = {"format": (int,), "count": (int,), "name": (str,), "url": (str, NoneType)}
+BODY = {"format": 1, "name": "über", "list": [1, {"a": None}], "empty": {}}
+SEALED = (
+    b'{\n  "format": 1,\n  "name": "\xc3\xbcber",\n  "list": [\n    1,\n    {\n      "a": null\n    }\n  ],\n'
+    b'  "empty": {},\n'
+    b'  "checksum": "xxh3-128:60a74604f3f8fe3f0ac1afb58dd1c30b"\n}\n'
+)
+
 GOOD = {"format": 1, "count": 2**63 - 1, "name": "", "url": None}
 
 
 def read(body: dict[str, Any]) -> dict[str, Any]:
-    return open_sealed_fields(seal_json(body), TYPES, 1, "the place")
+    found = open_sealed_object(seal_json(body), GOOD.keys(), 1, "the place")
+    return {
+        "format": found.count("format"),
+        "count": found.count("count"),
+        "name": found.text("name"),
+        "url": found.text_or_null("url"),
+    }
 
 
 @pytest.mark.parametrize("body", [GOOD, {**GOOD, "url": "http://a"}, {**GOOD, "count": 0}])
@@ -47,3 +59,29 @@ def test_what_is_refused(body: dict[str, Any], told: str) -> None:
     with pytest.raises(CorruptData, match=told) as refused:
         read(body)
     assert refused.value.place == "the place"
+
+
+def test_seal_golden_bytes() -> None:
+    assert seal_json(BODY) == SEALED
+    assert open_sealed_json(SEALED, "here") == BODY
+
+
+def test_every_changed_byte_is_noticed() -> None:
+    for position in range(len(SEALED)):
+        for flip in (0x01, 0x20, 0x80):
+            broken = bytearray(SEALED)
+            broken[position] ^= flip
+            with pytest.raises(CorruptData):
+                open_sealed_json(bytes(broken), "here")
+
+
+def test_every_cut_is_noticed() -> None:
+    for size in range(len(SEALED)):
+        with pytest.raises(CorruptData):
+            open_sealed_json(SEALED[:size], "here")
+
+
+def test_sealed_non_objects_are_refused() -> None:
+    head = b"[1"
+    with pytest.raises(CorruptData):
+        open_sealed_json(head + b',\n  "checksum": "' + checksum(head).encode() + b'"\n}\n', "here")
