@@ -20,8 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.common import Ratio, in_turn, median, nanoseconds, quick_mode, row_cost, show
-from stelae.log.records import Inserted, decode_record, encode_flush, encode_record
-from stelae.log.writer import GroupCommit, LogState, LogWriter, read_log, recover
+from stelae.log.group_commit import GroupCommit
+from stelae.log.reader import LogState, read_log, recover
+from stelae.log.records import Inserted, decode_record, encode_record
+from stelae.log.segments import encode_flush
+from stelae.log.writer import LogWriter
 
 KEYS = 1000
 """In a batch."""

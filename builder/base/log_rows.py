@@ -31,9 +31,9 @@ from stelae.builder.plan.partitions import Values, sum_partitions
 from stelae.builder.plan.placement import with_places
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, StelaeError
+from stelae.log.reader import LogPart, log_parts, read_part
 from stelae.log.records import Inserted
 from stelae.log.takeover import log_folder
-from stelae.log.writer import LogPart, log_parts, read_part
 from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema

@@ -23,11 +23,13 @@ import orjson
 from stelae.encoding.key_batch import KeyValues
 from stelae.errors import Conflict, CorruptData, StelaeError, Unavailable
 from stelae.log.epochs import TableOwnership
+from stelae.log.errors import repeated
+from stelae.log.group_commit import GroupCommit
 from stelae.log.id_claims import TableClaims, id_limit
 from stelae.log.new_rows import GrantedIds, NewRows, unused_ids
 from stelae.log.records import Inserted, Payload, Record, encode_insert_of_one, encode_record
 from stelae.log.takeover import Takeover, log_folder, owned
-from stelae.log.writer import GroupCommit, LogWriter, again
+from stelae.log.writer import LogWriter
 from stelae.read.overlay import ORDINAL_BYTES
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.snapshot.warehouse import Table
@@ -193,7 +195,7 @@ class Owner:
         except BaseException as exc:
             error = exc if isinstance(exc, StelaeError) else Unavailable(f"inserted rows can't be shown: {exc!r}")
             if not batch.done.done():
-                batch.done.set_exception(again(error))
+                batch.done.set_exception(repeated(error))
             self._on_failure(error)
             return
         self.applied = offsets.stop

@@ -31,10 +31,11 @@ from typing import TypeVar
 
 from stelae.encoding.key_batch import KeyValues
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Unavailable
+from stelae.log.errors import repeated
 from stelae.log.new_rows import check_takes_inserts
+from stelae.log.reader import Entry, read_log
 from stelae.log.replay import replay
 from stelae.log.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
-from stelae.log.writer import Entry, again, read_log
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
@@ -350,7 +351,7 @@ class TableWriter:
             self.wanted = True
             await self._reload()
         if self.owner is None:
-            raise again(self.error or Unavailable(f"table {self.served.name} is not open", place=self.served.name))
+            raise repeated(self.error or Unavailable(f"table {self.served.name} is not open", place=self.served.name))
         return self.owner
 
     async def _insert(self, owner: Owner, opened: OpenSnapshot, keys: Sequence[KeyValues]) -> InsertOutcome | None:

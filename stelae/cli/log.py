@@ -13,8 +13,8 @@ from stelae.cli.arguments import JsonOption, TableArgument, WarehouseOption, ope
 from stelae.errors import CorruptData, InvalidRequest
 
 if TYPE_CHECKING:
+    from stelae.log.reader import Entry, LogState
     from stelae.log.records import Inserted
-    from stelae.log.writer import Entry, LogState
     from stelae.snapshot.warehouse import Table
 
 SHOWN_KEYS = 5
@@ -41,7 +41,7 @@ def log(
     """
     from itertools import islice
 
-    from stelae.log.writer import read_log, recover
+    from stelae.log.reader import read_log, recover
     from stelae.storage.paths import LOG_FOLDER
 
     if limit < 0 or (from_offset is not None and from_offset < 0):

@@ -19,8 +19,8 @@ import pyarrow as pa
 from stelae.encoding.rows import RowCodec, RowReader
 from stelae.errors import InvalidRequest
 from stelae.log.id_claims import Claim, IdRange
+from stelae.log.reader import read_log
 from stelae.log.records import Granted, Inserted
-from stelae.log.writer import read_log
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Int
 

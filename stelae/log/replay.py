@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from stelae.encoding.partitions import partition_from_json
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
+from stelae.log.reader import Entry
 from stelae.log.records import Inserted
-from stelae.log.writer import Entry
 from stelae.read.overlay import ORDINAL_BYTES
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.online_rows import OnlineRows

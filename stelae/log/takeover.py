@@ -26,7 +26,8 @@ from uuid import uuid4
 
 from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
 from stelae.log.epochs import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
-from stelae.log.writer import LogState, LogWriter, newest_epoch, recover, remove_covered
+from stelae.log.reader import LogState, newest_epoch, recover
+from stelae.log.writer import LogWriter, remove_covered
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage

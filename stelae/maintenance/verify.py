@@ -45,9 +45,9 @@ from stelae.log.id_claims import (
     check_claims_are_disjoint,
     id_limit,
 )
+from stelae.log.reader import read_log, recover
 from stelae.log.replay import replay
 from stelae.log.takeover import has_log, log_folder
-from stelae.log.writer import read_log, recover
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.prepare_tablets import fetch_file
 from stelae.read.projection import JsonRow

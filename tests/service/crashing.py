@@ -38,9 +38,9 @@ from stelae.builder.base.owner_client import acknowledged
 from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.log.id_claims import TableClaims, id_limit
 from stelae.log.new_rows import NewRows
+from stelae.log.reader import read_log, recover
 from stelae.log.records import Inserted
 from stelae.log.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
-from stelae.log.writer import read_log, recover
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.rocksdb.tablet import Tablet

@@ -14,8 +14,9 @@ import pytest
 from stelae.cli import arguments, run
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
+from stelae.log.reader import LogState, recover
 from stelae.log.records import Granted, Inserted
-from stelae.log.writer import LogState, LogWriter, recover
+from stelae.log.writer import LogWriter
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import segment_name
 

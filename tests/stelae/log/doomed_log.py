@@ -12,8 +12,10 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from stelae.log.group_commit import GroupCommit
+from stelae.log.reader import recover
 from stelae.log.records import Inserted
-from stelae.log.writer import GroupCommit, LogWriter, recover
+from stelae.log.writer import LogWriter
 
 TASKS = 4
 

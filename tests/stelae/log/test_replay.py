@@ -23,9 +23,10 @@ from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest, Unavailable
 from stelae.log import replay as online
+from stelae.log.reader import Entry, LogState, read_log
 from stelae.log.records import Granted, Inserted, Record, Skipped
 from stelae.log.replay import replay
-from stelae.log.writer import Entry, LogState, LogWriter, read_log
+from stelae.log.writer import LogWriter
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.overlay import OverlaidTablet
 from stelae.read.snapshot_reader import SnapshotReader

@@ -17,6 +17,7 @@ import pytest
 
 from stelae.errors import Conflict, InvalidRequest, Unavailable
 from stelae.log.epochs import TableOwnership
+from stelae.log.reader import read_log
 from stelae.log.records import Inserted
 from stelae.log.takeover import (
     LogRange,
@@ -28,7 +29,6 @@ from stelae.log.takeover import (
     take_over,
     trim_log,
 )
-from stelae.log.writer import read_log
 from stelae.snapshot.warehouse import Table, Warehouse
 
 URL = "http://localhost:1"

@@ -31,37 +31,22 @@ from hypothesis import strategies as st
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, TooLarge, Unavailable
 from stelae.log import records as log_records
 from stelae.log import writer as log
-from stelae.log.records import (
-    HEADER,
-    HEADER_BYTES,
-    RECORD_BYTES,
-    Granted,
-    Inserted,
-    Payload,
-    Record,
+from stelae.log.group_commit import GroupCommit
+from stelae.log.outline import outline, removable
+from stelae.log.reader import Entry, LogState, log_parts, read_log, read_part, recover
+from stelae.log.records import Granted, Inserted, Payload, Record, Skipped, decode_record, encode_record
+from stelae.log.segments import (
+    FRAME_BYTES,
+    MAGIC,
+    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     SegmentHeader,
-    Skipped,
     decode_header,
-    decode_record,
     encode_flush,
     encode_header,
-    encode_record,
-    outline,
     read_frames,
-    removable,
 )
-from stelae.log.writer import (
-    Entry,
-    GroupCommit,
-    LocalLogFile,
-    LogState,
-    LogWriter,
-    log_parts,
-    read_log,
-    read_part,
-    recover,
-    remove_covered,
-)
+from stelae.log.writer import LocalLogFile, LogWriter, remove_covered
 from stelae.storage.paths import segment_name
 
 ROOT = Path(__file__).parents[3]
@@ -256,7 +241,7 @@ def test_records_are_read_in_order_over_segments_and_epochs(folder: Path) -> Non
     assert [entry.offset for entry in entries] == list(range(7))
     assert [entry.epoch for entry in entries] == [1] * 4 + [7] * 3
     assert [entry.record for entry in entries] == [GIVEN, *map(key, "abcde"), BATCH]
-    assert entries[0].bytes == RECORD_BYTES + 24
+    assert entries[0].bytes == FRAME_BYTES + 24
     for offset in range(9):
         assert [entry.offset for entry in read_log(folder, offset)] == list(range(offset, 7))
 
@@ -335,7 +320,7 @@ def test_what_a_replaced_owner_writes_on_does_not_count(folder: Path) -> None:
     write(former, [key("a")], [key("b")])
     owner = opened(folder, 2)
     write(former, [key("x")], [key("y")], [key("z")])
-    assert len(former.path.parent.joinpath(former.path.name).read_bytes()) > HEADER_BYTES
+    assert len(former.path.parent.joinpath(former.path.name).read_bytes()) > SEGMENT_HEADER_BYTES
     assert keys_of(folder) == ["a", "b"]
     write(owner, [key("c")])
     write(former, [key("x")])
@@ -436,14 +421,14 @@ def test_a_torn_tail_is_cut_at_every_byte(folder: Path, rest: bytes) -> None:
     data, starts = small_log(folder)
     path = folder / segment_name(1, 0)
     ends = [*starts[1:], len(data)]
-    for size in range(HEADER_BYTES, len(data) + 1):
+    for size in range(SEGMENT_HEADER_BYTES, len(data) + 1):
         path.write_bytes(data[:size] + rest)
         whole = sum((data[:size] + rest)[:end] == data[:end] for end in ends)
         state = recover(folder)
         assert state.end == whole, size
-        assert state.segments[0].torn_bytes == size + len(rest) - (ends[whole - 1] if whole else HEADER_BYTES)
+        assert state.segments[0].torn_bytes == size + len(rest) - (ends[whole - 1] if whole else SEGMENT_HEADER_BYTES)
         assert [entry.offset for entry in read_log(folder)] == list(range(whole))
-    for size in range(HEADER_BYTES):
+    for size in range(SEGMENT_HEADER_BYTES):
         path.write_bytes(data[:size])
         with pytest.raises(CorruptData):
             recover(folder)
@@ -475,7 +460,7 @@ def test_a_changed_bit_before_the_last_flush_is_found(folder: Path, bit: int) ->
             recover(folder)
         assert str(path) in str(error.value.place)
         assert error.value.hint
-        if position >= HEADER_BYTES:
+        if position >= SEGMENT_HEADER_BYTES:
             broken = max(start for start in starts if start <= position)
             assert error.value.place == f"{path}, byte {broken}"
         with pytest.raises(CorruptData):
@@ -493,7 +478,9 @@ def test_a_changed_bit_in_a_former_segment_or_epoch_is_found(folder: Path) -> No
     for name in names_in(folder):
         data = (folder / name).read_bytes()
         frames, _ = drained(read_frames(data, decode_header(data, ""), None, ""))
-        counts = max((frame.end for frame in frames if frame.offset < counted.get(name, 0)), default=HEADER_BYTES)
+        counts = max(
+            (frame.end for frame in frames if frame.offset < counted.get(name, 0)), default=SEGMENT_HEADER_BYTES
+        )
         changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
         for position, damaged in [*enumerate(changed), *((size, data[:size]) for size in range(len(data)))]:
             (folder / name).write_bytes(damaged)
@@ -631,10 +618,10 @@ def test_segments_that_contradict_each_other(folder: Path) -> None:
 )
 def test_headers_that_make_no_sense(change: dict[str, Any], told: str) -> None:
     values = {
-        "magic": log_records.MAGIC, "version": 1, "carried": 0, "log_id": LOG_ID, "epoch": 5, "base": 42,
+        "magic": MAGIC, "version": 1, "carried": 0, "log_id": LOG_ID, "epoch": 5, "base": 42,
         "previous_epoch": 3, "previous_end": 42, "salt": 1,
     }  # fmt: skip
-    head = HEADER.pack(*{**values, **change}.values())
+    head = SEGMENT_HEADER.pack(*{**values, **change}.values())
     with pytest.raises(CorruptData, match=told):
         decode_header(head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little"), "here")
 
@@ -797,7 +784,7 @@ def test_what_a_segment_was_made_with_is_never_torn(folder: Path) -> None:
     write(opened(folder), [key("a")], [key("b"), key("c")])
     path = opened(folder, 2).path
     data = path.read_bytes()
-    for position in range(HEADER_BYTES, len(data)):
+    for position in range(SEGMENT_HEADER_BYTES, len(data)):
         for damaged in (data[:position], data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]):
             path.write_bytes(damaged)
             with pytest.raises(CorruptData, match="which the segment was made with, is damaged"):

@@ -1,0 +1,236 @@
+"""The log of a table, read: the records that count, in order. By any process, beside a running writer, too.
+
+    read_log      the records that count, in order
+    log_parts     the same cut into parts, for other processes; read_part reads one
+    recover       where the log ends, and what its next owner has to write again
+
+`stelae/log/outline.py` decides which segments count, `stelae/log/segments.py` which records of a segment are whole.
+Nothing here changes a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stelae.errors import CorruptData
+from stelae.log.errors import KEEP, log_unavailable, removed_meanwhile
+from stelae.log.outline import Outline, Part, outline
+from stelae.log.records import GRANTED, SKIPPED, Granted, Payload, Record, decode_record
+from stelae.log.segments import SEGMENT_HEADER_BYTES, Frame, SegmentHeader, Tail, decode_header, read_frames
+from stelae.storage.paths import parse_segment_name
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record of the log that counts."""
+
+    offset: int
+    epoch: int
+    """Of the owner who wrote it."""
+    bytes: int
+    """On disk."""
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of the log whose records count."""
+
+    name: str
+    epoch: int
+    base: int
+    end: int
+    """Its records are `base` to `end` - 1; none if both are one."""
+    bytes: int
+    torn_bytes: int
+    """At the end of the newest segment: of a flush that was not finished. They do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What a log says before it is replayed. The default is a log without segments."""
+
+    log_id: bytes | None = None
+    """The same in all segments of the log; None if there are none yet."""
+    epoch: int = 0
+    """Of the newest segment that counts; 0 if there is none."""
+    start: int = 0
+    """Records from this offset on can be read."""
+    end: int = 0
+    """Offset of the next record. A snapshot may cover more: of a log that was read before its last flush got lost."""
+    last_flush: int = 0
+    """Offset of the first record of the last flush: all before it is durable. `end` if nothing was flushed since."""
+    last_payloads: tuple[Payload, ...] = field(default=(), repr=False)
+    """The records of the last flush, for the next owner to write again."""
+    claim: Granted | None = None
+    """The last claim that was logged, if it is in the segments that are there."""
+    claim_offset: int = 0
+    """Of that record. No id of the claim is in the log before it."""
+    segments: tuple[Segment, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Segments of writers that had been replaced; no record in them counts."""
+
+
+def read_log(folder: Path, from_offset: int | None = None) -> Iterator[Entry]:
+    """The records that count, in order, from an offset on (default: all that are there).
+
+    CorruptData, with file and position, when one is damaged or missing; so also when records at or above `from_offset`
+    were removed. A flush at the end that was not finished is left out. Reads beside a running writer, too: then the
+    last records may not be durable yet.
+    """
+    plan = read_outline(folder)
+    if plan.parts and from_offset is not None and from_offset < plan.start:
+        raise CorruptData(
+            f"the log starts at record {plan.start}; records {from_offset} to {plan.start - 1} are not there",
+            place=f"{folder}/{plan.parts[0].header.name}",
+            hint="they were removed, or a segment is lacking; " + KEEP,
+        )
+    return _entries(folder, plan.parts, from_offset or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Some records of one segment: what another process needs to read them."""
+
+    place: str
+    """The file, as an absolute path."""
+    header: SegmentHeader
+    first: int
+    until: int
+    """Its records from `first` to `until` - 1."""
+
+
+def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
+    """The records from `first` to `until` - 1, a part a segment, in order. Reads headers alone.
+
+    For records that are durable: `read_part` raises CorruptData when one of them is not there.
+    """
+    plan = read_outline(folder)
+    if first < until and (not plan.parts or first < plan.start):
+        raise CorruptData(
+            f"the log starts at record {plan.start}; records from {first} on are not there",
+            place=str(folder),
+            hint="they were removed, or a segment is lacking; " + KEEP,
+        )
+    parts = (
+        LogPart(
+            place=str(folder.absolute() / part.header.name),
+            header=part.header,
+            first=max(first, part.header.base),
+            until=until if part.until is None else min(until, part.until),
+        )
+        for part in plan.parts
+    )
+    return tuple(part for part in parts if part.first < part.until)
+
+
+def read_part(part: LogPart) -> Iterator[Entry]:
+    """The records of a part, in order. CorruptData when one is damaged or missing."""
+    place, data = _read(Path(part.place).parent, part.header)
+    for frame in read_frames(data, part.header, part.until, place):
+        if frame.offset >= part.first:
+            yield _entry(frame, part.header, place)
+
+
+def newest_epoch(folder: Path) -> int:
+    """The epoch of the newest segment that counts; 0 if there is none. Reads headers alone."""
+    parts = read_outline(folder).parts
+    return parts[-1].header.epoch if parts else 0
+
+
+def recover(folder: Path) -> LogState:
+    """The state of a log; reads and checks all of its records. Changes nothing.
+
+    For an owner it says what a LogWriter needs, if the epoch was put before.
+    """
+    plan = read_outline(folder)
+    ignored = tuple(header.name for header in plan.ignored)
+    if not plan.parts:
+        return LogState(ignored=ignored)
+    claim: Granted | None = None
+    claim_offset = 0
+    segments = []
+    flush: list[Frame] = []
+    for part in plan.parts:
+        place, data = _read(folder, part.header)
+        frames = read_frames(data, part.header, part.until, place)
+        flush = []
+        while True:
+            try:
+                frame = next(frames)
+            except StopIteration as stop:
+                tail: Tail = stop.value
+                break
+            if frame.place == 0:
+                flush.clear()
+            flush.append(frame)
+            if frame.payload.kind == GRANTED:
+                record = decode_record(frame.payload, f"{place}, byte {frame.position}")
+                if isinstance(record, Granted):
+                    claim, claim_offset = record, frame.offset
+        header = part.header
+        segments.append(Segment(header.name, header.epoch, header.base, tail.offset, len(data), tail.torn_bytes))
+    newest = plan.parts[-1].header
+    return LogState(
+        log_id=newest.log_id,
+        epoch=newest.epoch,
+        start=plan.start,
+        end=segments[-1].end,
+        last_flush=flush[0].offset if flush else segments[-1].end,
+        last_payloads=tuple(frame.payload for frame in flush if frame.payload.kind != SKIPPED),
+        claim=claim,
+        claim_offset=claim_offset,
+        segments=tuple(segments),
+        ignored=ignored,
+    )
+
+
+def _entries(folder: Path, parts: Sequence[Part], from_offset: int) -> Iterator[Entry]:
+    for part in parts:
+        if part.until is not None and part.until <= from_offset:
+            continue
+        place, data = _read(folder, part.header)
+        for frame in read_frames(data, part.header, part.until, place):
+            if frame.offset >= from_offset:
+                yield _entry(frame, part.header, place)
+
+
+def _entry(frame: Frame, header: SegmentHeader, place: str) -> Entry:
+    record = decode_record(frame.payload, f"{place}, byte {frame.position}")
+    return Entry(frame.offset, header.epoch, frame.end - frame.position, record)
+
+
+def read_outline(folder: Path) -> Outline:
+    headers = []
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if parse_segment_name(entry.name))
+    except FileNotFoundError:
+        names = []
+    except OSError as exc:
+        raise log_unavailable("read", exc, folder) from exc
+    for name in names:
+        place = f"{folder}/{name}"
+        try:
+            with (folder / name).open("rb") as file:
+                header = decode_header(file.read(SEGMENT_HEADER_BYTES), place)
+        except FileNotFoundError as exc:
+            raise removed_meanwhile(place) from exc
+        except OSError as exc:
+            raise log_unavailable("read", exc, place) from exc
+        if header.name != name:
+            raise CorruptData(f"the file holds {header.name}", place=place, hint=KEEP)
+        headers.append(header)
+    return outline(headers, str(folder))
+
+
+def _read(folder: Path, header: SegmentHeader) -> tuple[str, bytes]:
+    place = f"{folder}/{header.name}"
+    try:
+        return place, (folder / header.name).read_bytes()
+    except FileNotFoundError as exc:
+        raise removed_meanwhile(place) from exc
+    except OSError as exc:
+        raise log_unavailable("read", exc, place) from exc
