@@ -2,7 +2,7 @@
 
     snapshot/snapshot-17.json     a commit. Created only if absent, never changed, never deleted
     snapshot/floor-12.json        snapshots below 12 are expired. The highest floor counts; floors are never deleted
-    either
+                                  either
 
 A commit is one put-if-absent of the next number: of two builds on one parent, one gets the name and the other
 Conflict. A number that was free again could be taken by a writer that slept through everything since, so the names
@@ -13,12 +13,10 @@ rollback or load of a snapshot takes. `clean` lists the data files first, and th
 
 1. A file of a snapshot in that list is named there: kept.
 2. A snapshot committed later names new files, and files of its parent. New files were uploaded less than one grace
-ago, before
-   or after they were listed: too young to delete. The parent was the newest when it was followed, hence not expired;
-   its files are kept by 1, or by 2 in turn.
+   ago, before or after they were listed: too young to delete. The parent was the newest when it was followed, hence
+   not expired; its files are kept by 1, or by 2 in turn.
 3. A rollback committed later names files of a snapshot that was not expired when the rollback began. So a floor above
-it
-   was put after that, less than one grace ago: `clean` does not look at floors that young (docs/decisions/0003).
+   it was put after that, less than one grace ago: `clean` does not look at floors that young (docs/decisions/0003).
 
 A server that loads a snapshot while it expires has the grace to finish, by 3. If any manifest that counts cannot be
 read, nothing is deleted.
@@ -31,7 +29,8 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
-from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot, decode_snapshot, encode_snapshot
+from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.snapshot.manifest_json import decode_snapshot, encode_snapshot
 from stelae.storage.base import Storage, StoredFile, exists, put_or_settle
 from stelae.storage.paths import (
     SNAPSHOT_FOLDER,

@@ -19,15 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stelae.errors import CorruptData
-from stelae.snapshot.manifest import (
-    BucketFiles,
-    DataFile,
-    PartitionFiles,
-    Snapshot,
-    Totals,
-    decode_snapshot,
-    encode_snapshot,
-)
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, Totals
+from stelae.snapshot.manifest_json import decode_snapshot, encode_snapshot
 from stelae.storage.checksum import checksum
 from stelae.storage.paths import partition_folder, sst_path
 from stelae.storage.sealed_json import open_sealed_json, seal_json
@@ -365,8 +358,8 @@ def test_a_broken_invariant_is_refused_after_reading(
 ) -> None:
     """Written by a careless writer, with a right checksum."""
     with monkeypatch.context() as careless:
-        careless.setattr("stelae.snapshot.manifest.check_snapshot", lambda *_: None)
-        careless.setattr("stelae.snapshot.manifest.decode_snapshot", lambda *_: made)
+        careless.setattr("stelae.snapshot.manifest_json.check_snapshot", lambda *_: None)
+        careless.setattr("stelae.snapshot.manifest_json.decode_snapshot", lambda *_: made)
         made = make()
         data = encode_snapshot(made)
     with pytest.raises(CorruptData):

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot, encode_snapshot
+from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
+from stelae.snapshot.manifest_json import encode_snapshot
 from stelae.snapshot.snapshots import TableSnapshots, check_floor
 from stelae.storage.base import Storage, exists
 from stelae.storage.checksum import checksum
