@@ -40,15 +40,15 @@ from stelae.service.http.asgi import (
 )
 from stelae.service.http.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
 from stelae.service.http.fast_lookup import PointLookups
-from stelae.service.http.insert_route import InsertIfNotExists
-from stelae.service.http.lookup_routes import Lookup, PrefixLookup
+from stelae.service.http.insert_route import InsertRoute
+from stelae.service.http.lookup_routes import LookupRoute, PrefixLookupRoute
 from stelae.service.http.metrics_page import Metrics
 from stelae.service.http.openapi import openapi_page
 from stelae.service.http.uvicorn_protocol import AnswerNow
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts, TableCounts
-from stelae.service.tables.data_folder import TabletFolder
-from stelae.service.tables.index_builder import HashIndexes
+from stelae.service.tables.data_folder import DataFolder
+from stelae.service.tables.index_builder import IndexBuilder
 from stelae.service.tables.served_table import ServedTable, State, unknown_table
 from stelae.service.watcher import Watcher
 from stelae.service.workers.leader import Workers
@@ -56,7 +56,7 @@ from stelae.service.writes.table_writer import Identity, TableWriter
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 OWNER_THREADS = 4
 """Takeovers, claims and replays of all tables that wait for storage at a time."""
@@ -103,9 +103,9 @@ class TabletServer:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         # Gives the coroutine of whoever answers, instead of wrapping it in one more.
-        endpoint = self._hot.get(scope.get("path", ""))
-        if endpoint is not None:
-            return endpoint(scope, receive, send)
+        route = self._hot.get(scope.get("path", ""))
+        if route is not None:
+            return route(scope, receive, send)
         if scope["type"] == "http":
             return self._answer_cold(scope, receive, send)
         return self._follow_lifespan(receive, send)
@@ -113,7 +113,7 @@ class TabletServer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watcher]:
         """Load and serve what the warehouse has, as long as the context is open."""
-        folder = TabletFolder.beside(self.warehouse.storage, self.options.data_folder)
+        folder = DataFolder.for_storage(self.warehouse.storage, self.options.data_folder)
         threads = ThreadPoolExecutor(OWNER_THREADS, "stelae-own")
 
         def add(table: ServedTable) -> None:
@@ -144,7 +144,7 @@ class TabletServer:
             clock=self._clock,
             wall_clock=self._wall_clock,
         )
-        indexes = HashIndexes(
+        indexes = IndexBuilder(
             self.tables, folder.path, self.options.hash_index_bytes, self._index_made, self._counts_of_all
         )
         tasks = [asyncio.create_task(work) for work in (watcher.run(), self._await_start(watcher), indexes.run())]
@@ -210,12 +210,15 @@ class TabletServer:
         )
 
     def _add_routes(self, table: ServedTable) -> None:
-        database, _, bare = table.name.partition(".")
-        for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
-            self.answers_now[f"GET {lookup_path(name)}".encode()] = PointLookups(table).answer
-            self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts, self.threads).answer
-            self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts, self.threads).answer
-            insert = InsertIfNotExists(self.writers[table.name], self.options, self.counts, self.threads)
+        shared = (self.options, self.counts, self.threads)
+        fast_lookup = PointLookups(table)
+        lookup = LookupRoute(table, *shared)
+        prefix_lookup = PrefixLookupRoute(table, *shared)
+        insert = InsertRoute(self.writers[table.name], *shared)
+        for name in table.names_in_paths:
+            self.answers_now[f"GET {lookup_path(name)}".encode()] = fast_lookup.answer
+            self._hot[lookup_path(name)] = lookup.answer
+            self._hot[prefix_lookup_path(name)] = prefix_lookup.answer
             self._hot[insert_path(name)] = insert.answer
 
     async def _await_start(self, watcher: Watcher) -> None:
@@ -223,7 +226,7 @@ class TabletServer:
         self.started = tuple(name for name, table in self.tables.items() if table.state is not State.EMPTY)
         await watcher.settled()
         if self.workers is not None and not await self.workers.all_in_service(WORKERS_START_S):
-            log.error("not all workers have started yet; the others serve")
+            logger.error("not all workers have started yet; the others serve")
         self.on_ready()
 
     async def _answer_cold(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -236,7 +239,7 @@ class TabletServer:
             pass
         except Exception:
             # Starlette has answered 500 by now, and raises so that the server can log it.
-            log.exception("%s %s failed in a way that was not foreseen", scope["method"], scope["path"])
+            logger.exception("%s %s failed in a way that was not foreseen", scope["method"], scope["path"])
         finally:
             self.counts.in_flight -= 1
 

@@ -33,10 +33,10 @@ from stelae.service.http.uvicorn_config import BACKLOG, GC_THRESHOLDS, leave_pan
 from stelae.service.http.uvicorn_protocol import answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.served_table import State
-from stelae.service.workers.connections import Acceptor, OwnPlace
+from stelae.service.workers.connections import Acceptor, OwnTarget
 from stelae.snapshot.warehouse import Warehouse
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 EXIT_WAIT_S = 5.0
 """How long threads that wait for storage may take after the last request."""
@@ -95,7 +95,7 @@ class _Server(uvicorn.Server):
         await super().startup([])
         for listening in sockets or []:
             listening.listen(BACKLOG)
-            self._acceptors.append(Acceptor(listening, OwnPlace(self), workers.places))
+            self._acceptors.append(Acceptor(listening, OwnTarget(self), workers.targets))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for acceptor in self._acceptors:
@@ -123,7 +123,8 @@ class _Server(uvicorn.Server):
             self.should_exit = self.force_exit = True
             return
         self._app.draining = True
-        log.info("%s: no new requests%s", signal.Signals(sig).name, f" in {self._drain_s:g} s" if self._drain_s else "")
+        when = f" in {self._drain_s:g} s" if self._drain_s else ""
+        logger.info("%s: no new requests%s", signal.Signals(sig).name, when)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.call_later, self._drain_s, self._exit)
 
@@ -169,6 +170,6 @@ def _leave() -> None:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                log.warning("a thread still waits for storage; leaving it")
+                logger.warning("a thread still waits for storage; leaving it")
                 logging.shutdown()
                 os._exit(0)

@@ -34,7 +34,7 @@ from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts
-from stelae.service.tables.data_folder import TabletFolder
+from stelae.service.tables.data_folder import DataFolder
 from stelae.service.tables.pinned_snapshots import Pins
 from stelae.service.tables.served_table import Keeping, ServedTable, Serving
 from stelae.service.workers.leader import Workers
@@ -46,7 +46,7 @@ from stelae.storage.paths import schema_path
 
 T = TypeVar("T")
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 LINGER_S = 2.0
 """How long a replaced snapshot stays open for the requests that still hold it. Closing files takes milliseconds, which
@@ -86,7 +86,7 @@ class Watcher:
         tables: dict[str, ServedTable],
         writers: Mapping[str, TableWriter],
         options: ServerOptions,
-        folder: TabletFolder,
+        folder: DataFolder,
         cache: BlockCache,
         counts: ServerCounts,
         *,
@@ -135,7 +135,7 @@ class Watcher:
             try:
                 await self.poll()
             except Exception:
-                log.exception("a look at the warehouse failed in a way that was not foreseen")
+                logger.exception("a look at the warehouse failed in a way that was not foreseen")
                 self._counts.poll_failures += 1
             await asyncio.sleep(self._options.poll_interval_s)
 
@@ -146,11 +146,11 @@ class Watcher:
         except StelaeError as exc:
             self._counts.poll_failures += 1
             if not self._unreachable:
-                log.warning("the warehouse can't be read; what is loaded is served on: %s", exc)
+                logger.warning("the warehouse can't be read; what is loaded is served on: %s", exc)
             self._unreachable = True
             return
         if self._unreachable:
-            log.info("the warehouse can be read again")
+            logger.info("the warehouse can be read again")
         self._unreachable = False
         self._counts.polled_at = self._wall_clock()
         for look in looks:
@@ -223,7 +223,7 @@ class Watcher:
             table = self._tables[name] = ServedTable(look.name, self._clock)
             table.open_pinned = partial(self.pins.explain, table)
             self._on_table(table)
-            log.info("%s: found", name)
+            logger.info("%s: found", name)
         if look.error is not None:
             self._look_failed(table, look.error)
             return
@@ -253,7 +253,7 @@ class Watcher:
         if isinstance(error, Unavailable):
             self._counts.poll_failures += 1  # the storage: nothing is known about the table
         elif table.error is None or str(table.error) != str(error):
-            log.error("%s: %s", table.name, error)
+            logger.error("%s: %s", table.name, error)
             table.error = error
 
     async def _load(self, table: ServedTable, opened: Table, apart: bool) -> None:
@@ -276,7 +276,7 @@ class Watcher:
         except Exception as exc:
             if self._stop.is_set():
                 return  # the server ends, and the threads that would have cleaned up are gone
-            log.exception("%s: loading failed in a way that was not foreseen", table.name)
+            logger.exception("%s: loading failed in a way that was not foreseen", table.name)
             self._load_failed(table, StelaeError(f"{type(exc).__name__}: {exc}", place=table.name))
         finally:
             table.loading = False
@@ -318,7 +318,7 @@ class Watcher:
         else:
             self._load_failed(table, loaded.error)
         snapshot = loaded.reader.snapshot
-        log.info(
+        logger.info(
             "%s: snapshot %d is served (%s rows, %.2f s%s)",
             table.name,
             snapshot.id,
@@ -345,7 +345,7 @@ class Watcher:
         table.failed(error, self._clock(), self._options.poll_interval_s)
         if not again:
             what = f"snapshot {serving.reader.id} is served on" if serving else "nothing is served"
-            log.error("%s: the newest snapshot can't be loaded, %s: %s", table.name, what, error)
+            logger.error("%s: the newest snapshot can't be loaded, %s: %s", table.name, what, error)
 
     async def _open_pinned(self, table: Table, number: int, sharing: list[SnapshotReader]) -> SnapshotReader:
         apart = self._options.separate_loads

@@ -18,7 +18,7 @@ from stelae.service.tables.served_table import ServedTable, State
 from stelae.service.writes.table_writer import TableWriter, WriteState
 from stelae.snapshot.manifest import PartitionFiles, Snapshot
 
-MAX_PARTITIONS = 1000
+LISTED_PARTITIONS = 1000
 """Partitions that a description lists; a table may have many more."""
 
 
@@ -98,7 +98,9 @@ class SnapshotDescription(BaseModel):
     files: int
     bytes: int
     partition_count: int
-    partitions: list[PartitionDescription] = Field(description=f"The first {MAX_PARTITIONS} of them, sorted by folder.")
+    partitions: list[PartitionDescription] = Field(
+        description=f"The first {LISTED_PARTITIONS} of them, sorted by folder."
+    )
 
 
 class WritesDescription(BaseModel):
@@ -242,7 +244,7 @@ def _snapshot(snapshot: Snapshot, schema: TableSchema) -> SnapshotDescription:
         files=snapshot.totals.files,
         bytes=snapshot.totals.bytes,
         partition_count=len(snapshot.partitions),
-        partitions=[_partition(partition, schema) for partition in by_folder[:MAX_PARTITIONS]],
+        partitions=[_partition(partition, schema) for partition in by_folder[:LISTED_PARTITIONS]],
     )
 
 

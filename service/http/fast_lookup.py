@@ -3,7 +3,7 @@
     query bytes → key → row → JSON → head and body            no scope, no task, no await
 
 `service/http/uvicorn_protocol.py` calls `PointLookups.answer` for each of them, and goes on with the answer or, for
-None and for errors, with `Lookup.one` (`service/http/lookup_routes.py`), which knows all of it: the errors, pins, HEAD.
+None and for errors, with `LookupRoute.one` (`service/http/lookup_routes.py`), which knows all: errors, pins, HEAD.
 So this is the short form for what is usual, and says what that would say, byte for byte:
 
     user_id=42                             one key column: digits, or a text that may be percent-encoded

@@ -21,8 +21,8 @@ from stelae.read.projection import JsonRow, Projection
 from stelae.read.table_reader import TableReader, check_batch_size
 from stelae.service.http.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
 from stelae.service.http.asgi import Receive, Scope, Send, header_of
-from stelae.service.http.lookup_routes import CHUNK_KEYS, Endpoint, dumps, parse_keys, shape_of
-from stelae.service.http.row_cache import HotRows
+from stelae.service.http.lookup_routes import CHUNK_KEYS, Route, dumps, parse_keys, shape_of
+from stelae.service.http.row_cache import RowCache
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts
 from stelae.service.tables.served_table import PIN, OpenSnapshot
@@ -33,11 +33,11 @@ from stelae.wire.http_api import COLUMNS_PARAMETER, ROWS_PARAMETER, SNAPSHOT_HEA
 
 INSERTED, FOUND = b"true", b"false"
 NO_ROW = b"null"
-MAX_SELECTIONS = 2
+CACHED_SELECTIONS = 2
 """Selections of columns whose rows are remembered at a time."""
 
 
-class InsertIfNotExists(Endpoint):
+class InsertRoute(Route):
     """The rows of keys, inserted where they are not there."""
 
     methods = "POST"
@@ -56,7 +56,7 @@ class InsertIfNotExists(Endpoint):
         self._writer = writer
         self._counts = self.table.counts.operations[INSERT]
         self._hot_of: OpenSnapshot | None = None
-        self._hot: dict[tuple[str, ...] | None, HotRows] = {}
+        self._hot: dict[tuple[str, ...] | None, RowCache] = {}
         """By selected columns."""
 
     def answer(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -132,7 +132,7 @@ class InsertIfNotExists(Endpoint):
 
     def _remembered(
         self, opened: OpenSnapshot, keys: Sequence[Any], body: dict[str, Any]
-    ) -> tuple[HotRows | None, Sequence[Any]]:
+    ) -> tuple[RowCache | None, Sequence[Any]]:
         """Where rows of these keys may be remembered, and by which values; None if nowhere."""
         hot = self._hot_rows(opened, body.get("columns")) if keys else None
         values = None if hot is None else hot.values(keys)
@@ -187,7 +187,7 @@ class InsertIfNotExists(Endpoint):
             answers += each_as_json(some)
         return answers
 
-    def _hot_rows(self, opened: OpenSnapshot, columns: Any) -> HotRows | None:
+    def _hot_rows(self, opened: OpenSnapshot, columns: Any) -> RowCache | None:
         """Those of this snapshot and of these columns; another snapshot may have other rows. None for columns that are
         not even a list.
         """
@@ -198,9 +198,9 @@ class InsertIfNotExists(Endpoint):
         selected = None if columns is None else tuple(map(str, columns))
         hot = self._hot.get(selected)
         if hot is None:
-            if len(self._hot) >= MAX_SELECTIONS:
+            if len(self._hot) >= CACHED_SELECTIONS:
                 self._hot.pop(next(iter(self._hot)))
-            hot = self._hot[selected] = HotRows(opened.reader.table, self.options.hot_rows)
+            hot = self._hot[selected] = RowCache(opened.reader.table, self.options.hot_rows)
         return hot
 
 

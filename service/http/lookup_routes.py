@@ -1,8 +1,8 @@
 """The routes that are hot: lookups. Plain ASGI, and little of it on the way of one key.
 
-    GET   /v1/tables/{table}/lookup?user_id=42        Lookup.one      query → key → row → JSON, in one go
-    POST  /v1/tables/{table}/lookup                   Lookup          chunk by chunk
-    POST  /v1/tables/{table}/prefix-lookup            PrefixLookup    step by step
+    GET   /v1/tables/{table}/lookup?user_id=42        LookupRoute.one     query → key → row → JSON, in one go
+    POST  /v1/tables/{table}/lookup                   LookupRoute         chunk by chunk
+    POST  /v1/tables/{table}/prefix-lookup            PrefixLookupRoute   step by step
 
 What a key, a row or a prefix is, `stelae/read/table_reader.py` knows; here are bytes in, bytes out and counts.
 FastAPI would take 80 of the 115 microseconds that a point lookup through it takes, so it has the other routes only, and
@@ -70,7 +70,7 @@ from stelae.service.tables.counts import (
 from stelae.service.tables.served_table import PIN, ForwardToOwner, OpenSnapshot, ServedTable, SnapshotNotOpen
 from stelae.wire.http_api import COLUMNS_PARAMETER, DEFAULT_LIMIT, LIMIT_PARAMETER, PAGE_TOKEN_PARAMETER, ROWS_PARAMETER
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 CHUNK_KEYS = 256
 """Keys of a batch, or stored rows of a scan, between two turns of other requests: about a millisecond."""
@@ -79,7 +79,7 @@ MAX_QUERY_PARAMETERS = 1000
 dumps = orjson.dumps
 
 
-class Endpoint(ABC):
+class Route(ABC):
     """One path of one table."""
 
     methods: str
@@ -161,7 +161,7 @@ class Endpoint(ABC):
             counts.failed[DISCONNECTED] += 1
             return
         if not isinstance(exc, StelaeError):
-            log.error("%s: a request failed in a way that was not foreseen", self.table.name, exc_info=exc)
+            logger.error("%s: a request failed in a way that was not foreseen", self.table.name, exc_info=exc)
             exc = StelaeError("the server failed; its log says why", place=self.table.name)
         counts.failed[exc.type] += 1
         try:
@@ -175,7 +175,7 @@ class Endpoint(ABC):
             counts.failed[DISCONNECTED] += 1
 
 
-class Lookup(Endpoint):
+class LookupRoute(Route):
     """One row by its key, or many by theirs."""
 
     methods = "GET, HEAD, POST"
@@ -268,7 +268,7 @@ class Lookup(Endpoint):
         return parts
 
 
-class PrefixLookup(Endpoint):
+class PrefixLookupRoute(Route):
     """Rows whose keys start alike."""
 
     methods = "POST"

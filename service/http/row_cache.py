@@ -20,7 +20,7 @@ _KINDS: tuple[tuple[type, tuple[type, ...]], ...] = ((str, (String,)), (int, (Ti
 """JSON types whose values are keys as they are, and the column types for which they are."""
 
 
-class HotRows:
+class RowCache:
     """JSON of rows, by their keys. About `capacity` of them at most; for one thread."""
 
     def __init__(self, table: TableReader, capacity: int) -> None:

@@ -31,7 +31,7 @@ ATTEMPTS = 5
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
-class TabletFolder:
+class DataFolder:
     """A folder of this server alone. `close` removes it."""
 
     def __init__(self, parent: Path, *, keep_parent: bool = True) -> None:
@@ -48,7 +48,7 @@ class TabletFolder:
             ) from exc
 
     @classmethod
-    def beside(cls, storage: Storage, chosen: Path | None = None) -> TabletFolder:
+    def for_storage(cls, storage: Storage, chosen: Path | None = None) -> DataFolder:
         """In the `chosen` folder; by default inside a local warehouse, or else in the system's temporary folder."""
         if chosen is not None:
             return cls(chosen)

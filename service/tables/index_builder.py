@@ -27,7 +27,7 @@ from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.tables.counts import TableCounts
 from stelae.service.tables.served_table import ServedTable
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 LOOK_INTERVAL_S = 0.5
 LEAST_KEYS = 10_000
@@ -35,7 +35,7 @@ KEYS_A_ROW = 0.05
 """Keys that batches must have asked a table for, in all and for each of its rows, before it gets indexes."""
 
 
-class HashIndexes:
+class IndexBuilder:
     """Makes the indexes of all tables."""
 
     def __init__(
@@ -73,7 +73,7 @@ class HashIndexes:
                 try:
                     await self.look(table)
                 except Exception:
-                    log.exception("%s: looking after hash indexes failed in a way that was not foreseen", table.name)
+                    logger.exception("%s: looking after hash indexes failed in a way that was not foreseen", table.name)
 
     async def look(self, table: ServedTable) -> None:
         """Make the indexes that a table should have and has not."""
@@ -93,7 +93,7 @@ class HashIndexes:
         where = f"{table.name} {partition.folder}".strip()
         if needed > free:
             self._given_up.add(partition.index)
-            log.info(
+            logger.info(
                 "%s: a hash index would take %s bytes, %s are left of --hash-index-bytes; RocksDB answers batches",
                 where, f"{needed:,}", f"{free:,}",
             )  # fmt: skip
@@ -109,12 +109,12 @@ class HashIndexes:
             index = await asyncio.get_running_loop().run_in_executor(self._thread, make)
         except (StelaeError, OSError, ValueError) as exc:
             self._given_up.add(partition.index)
-            log.warning("%s: no hash index, RocksDB answers batches: %s", where, exc)
+            logger.warning("%s: no hash index, RocksDB answers batches: %s", where, exc)
             return
         self._open.add(index)
         partition.index.made = index
         self._on_made(table, reader, partition)
-        log.info(
+        logger.info(
             "%s: hash index of %s rows, %s bytes, made in %.1f s",
             where, f"{index.rows:,}", f"{index.bytes:,}", time.perf_counter() - started,
         )  # fmt: skip

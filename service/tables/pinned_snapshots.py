@@ -30,7 +30,7 @@ from stelae.service.tables.served_table import MAX_BACK_OFF_S, Keeping, OpenSnap
 from stelae.snapshot.warehouse import Table
 from stelae.wire.http_api import SNAPSHOT_HEADER
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 LOOK_S = 10.0
 """How long a request waits for the storage to say which snapshots there are."""
@@ -97,7 +97,7 @@ class Pins:
         kept = self._keeping.chosen(serving.kept, self._clock())
         if len(kept) < len(serving.kept):
             gone = ", ".join(str(number) for number in serving.kept if number not in kept)
-            log.info("%s: snapshot %s is not pinned any more", table.name, gone)
+            logger.info("%s: snapshot %s is not pinned any more", table.name, gone)
             table.keep(kept)
             self._changed(table, serving)
 
@@ -170,13 +170,13 @@ class Pins:
             del sharing
             async with self._announced(table, reader):
                 self._opened(table, OpenSnapshot(reader, opened_for_a_pin=True))
-            log.info("%s: snapshot %d is open for pins (%.2f s)", table.name, number, self._clock() - started)
+            logger.info("%s: snapshot %d is open for pins (%.2f s)", table.name, number, self._clock() - started)
         except Exception as exc:
             if not isinstance(exc, StelaeError):
-                log.exception("%s: snapshot %d could not be opened, unforeseen", table.name, number)
+                logger.exception("%s: snapshot %d could not be opened, unforeseen", table.name, number)
                 exc = StelaeError(f"{type(exc).__name__}: {exc}", place=table.name)
             exc.__traceback__ = exc.__cause__ = exc.__context__ = None  # they hold readers
-            log.error("%s: snapshot %d, which is pinned, can't be opened: %s", table.name, number, exc)
+            logger.error("%s: snapshot %d, which is pinned, can't be opened: %s", table.name, number, exc)
             now = self._clock()
             self._failures = {one: failure for one, failure in self._failures.items() if failure.until > now}
             self._failures[table.name, number] = _Failure(exc, now + MAX_BACK_OFF_S)

@@ -15,12 +15,12 @@ from __future__ import annotations
 import difflib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.names import TableName
+from stelae.names import DEFAULT_DATABASE, TableName
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.schema.table_schema import TableSchema
 from stelae.service.tables.counts import TableCounts
@@ -149,6 +149,12 @@ class ServedTable:
         """Attempts in a row that failed."""
         self.retry_at = 0.0
         """Not before, by the watcher's clock."""
+
+    @property
+    def names_in_paths(self) -> Sequence[str]:
+        """What requests may call it: a table of the default database by its bare name, too."""
+        database, _, bare = self.name.partition(".")
+        return (self.name, bare) if database == DEFAULT_DATABASE else (self.name,)
 
     @property
     def state(self) -> State:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-LENGTH = struct.Struct("<I")
+MESSAGE_LENGTH = struct.Struct("<I")
 
 
 class Channel(asyncio.Protocol):
@@ -37,7 +37,7 @@ class Channel(asyncio.Protocol):
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            transport.write(LENGTH.pack(len(data)) + data)
+            transport.write(MESSAGE_LENGTH.pack(len(data)) + data)
         return len(data)
 
     def close(self) -> None:
@@ -51,13 +51,13 @@ class Channel(asyncio.Protocol):
         buffer = self._buffer
         buffer += data
         start = 0
-        while len(buffer) - start >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(buffer, start)
-            end = start + LENGTH.size + length
+        while len(buffer) - start >= MESSAGE_LENGTH.size:
+            (length,) = MESSAGE_LENGTH.unpack_from(buffer, start)
+            end = start + MESSAGE_LENGTH.size + length
             if len(buffer) < end:
                 break
             with memoryview(buffer) as view:
-                message = pickle.loads(view[start + LENGTH.size : end])  # noqa: S301 (from our own process)
+                message = pickle.loads(view[start + MESSAGE_LENGTH.size : end])  # noqa: S301 (from our own process)
             start = end
             self._received(message)
         del buffer[:start]

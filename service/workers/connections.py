@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import uvicorn
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 ACCEPTS_AT_A_TIME = 64
 """Connections that are accepted before others get a turn."""
@@ -32,7 +32,7 @@ AGAIN_S = 0.01
 CLOSED = struct.Struct("<I")
 
 
-class Place(Protocol):
+class Target(Protocol):
     """Where connections can go."""
 
     @property
@@ -40,10 +40,10 @@ class Place(Protocol):
         """How many it has."""
 
     def take(self, connection: socket.socket) -> bool:
-        """Take one more, which is this place's from then on; False if it can't."""
+        """Take one more, which is this target's from then on; False if it can't."""
 
 
-class OwnPlace:
+class OwnTarget:
     """The event loop of this process."""
 
     def __init__(self, server: uvicorn.Server) -> None:
@@ -73,7 +73,7 @@ class OwnPlace:
         return True
 
 
-class PassedOn:
+class FollowerTarget:
     """The leader's end to a follower."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -114,13 +114,13 @@ class PassedOn:
             self._connections -= CLOSED.unpack(message)[0]
 
 
-class Received:
+class ReceivedConnections:
     """The follower's end."""
 
-    def __init__(self, end: socket.socket, place: OwnPlace, lost: Callable[[], None]) -> None:
+    def __init__(self, end: socket.socket, target: OwnTarget, lost: Callable[[], None]) -> None:
         end.setblocking(False)
         self._end = end
-        self._place = place
+        self._target = target
         self._lost = lost
         self._unsaid = 0
         asyncio.get_running_loop().add_reader(end, self.take_all)
@@ -134,11 +134,11 @@ class Received:
                 return
             except OSError as exc:
                 if exc.errno in (errno.EMFILE, errno.ENFILE):
-                    log.error("no file descriptor is left for a connection")
+                    logger.error("no file descriptor is left for a connection")
                     return
                 message, files = b"", []
             if files:
-                self._place.take(socket.socket(fileno=files[0]))
+                self._target.take(socket.socket(fileno=files[0]))
             elif message:
                 self.closed()  # the kernel had no descriptor for it
             else:
@@ -170,8 +170,8 @@ class Received:
 class Acceptor:
     """Accepts connections of a listening socket and hands them out."""
 
-    def __init__(self, listening: socket.socket, own: OwnPlace, others: Callable[[], Sequence[Place]]) -> None:
-        """`others` says which places there are now, besides this process."""
+    def __init__(self, listening: socket.socket, own: OwnTarget, others: Callable[[], Sequence[Target]]) -> None:
+        """`others` says which targets there are now, besides this process."""
         listening.setblocking(False)
         self._listening = listening
         self._own = own
@@ -193,7 +193,7 @@ class Acceptor:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as exc:
-                log.error("connections can't be accepted: %s", exc)
+                logger.error("connections can't be accepted: %s", exc)
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(OUT_OF_FILES_S, self._again)
                 return
@@ -204,11 +204,11 @@ class Acceptor:
             self._loop.add_reader(self._listening, self._accept)
 
     def _hand_out(self, connection: socket.socket) -> None:
-        places: list[Place] = [self._own, *self._others()]
+        targets: list[Target] = [self._own, *self._others()]
         self._turn += 1
-        first = self._turn % len(places)  # of those with equally many
-        for place in sorted(places[first:] + places[:first], key=lambda place: place.connections):
-            if place.take(connection):
+        first = self._turn % len(targets)  # of those with equally many
+        for target in sorted(targets[first:] + targets[:first], key=lambda target: target.connections):
+            if target.take(connection):
                 return
 
 

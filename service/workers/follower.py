@@ -34,24 +34,24 @@ from typing import Any, NoReturn
 import uvicorn
 
 from stelae.errors import StelaeError
-from stelae.names import DEFAULT_DATABASE, TableName
+from stelae.names import TableName
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.service.http.arrow_bodies import ReadThreads
 from stelae.service.http.asgi import Receive, Scope, Send, send_body
 from stelae.service.http.fast_lookup import PointLookups
-from stelae.service.http.lookup_routes import Lookup, PrefixLookup
+from stelae.service.http.lookup_routes import LookupRoute, PrefixLookupRoute
 from stelae.service.http.uvicorn_config import GC_THRESHOLDS, leave_pandas_out, uvicorn_config
 from stelae.service.http.uvicorn_protocol import AnswerNow, answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts, WorkerCounts
 from stelae.service.tables.served_table import ForwardToOwner, ServedTable
-from stelae.service.workers.channel import LENGTH, Channel
-from stelae.service.workers.connections import OwnPlace, Received
+from stelae.service.workers.channel import MESSAGE_LENGTH, Channel
+from stelae.service.workers.connections import OwnTarget, ReceivedConnections
 from stelae.service.workers.forwarding import Forwarder, Replayed
 from stelae.service.workers.shared_state import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
 from stelae.wire.http_api import lookup_path, prefix_lookup_path
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 LINGER_S = 2.0
 """As in service/watcher.py: how long what was let go stays open for requests that still hold it."""
@@ -74,9 +74,9 @@ class Follower:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path", "")
-        endpoint = self._hot.get(path)
-        if endpoint is not None:
-            return self._answer(endpoint, scope, receive, send)
+        route = self._hot.get(path)
+        if route is not None:
+            return self._answer(route, scope, receive, send)
         if scope["type"] == "lifespan":
             return _follow_lifespan(receive, send)
         if path == "/livez" and scope["method"] in ("GET", "HEAD"):
@@ -110,18 +110,21 @@ class Follower:
         return Report(number, counts, {name: table.pins() for name, table in self.tables.items()}, error)
 
     def _add_routes(self, table: ServedTable) -> None:
-        database, _, bare = table.name.partition(".")
-        for name in (table.name, bare) if database == DEFAULT_DATABASE else (table.name,):
-            self.answers_now[f"GET {lookup_path(name)}".encode()] = PointLookups(table).answer
-            self._hot[lookup_path(name)] = Lookup(table, self.options, self.counts, self.threads).answer
-            self._hot[prefix_lookup_path(name)] = PrefixLookup(table, self.options, self.counts, self.threads).answer
+        shared = (self.options, self.counts, self.threads)
+        fast_lookup = PointLookups(table)
+        lookup = LookupRoute(table, *shared)
+        prefix_lookup = PrefixLookupRoute(table, *shared)
+        for name in table.names_in_paths:
+            self.answers_now[f"GET {lookup_path(name)}".encode()] = fast_lookup.answer
+            self._hot[lookup_path(name)] = lookup.answer
+            self._hot[prefix_lookup_path(name)] = prefix_lookup.answer
 
     async def _answer(
-        self, endpoint: Callable[[Scope, Receive, Send], Awaitable[None]], scope: Scope, receive: Receive, send: Send
+        self, route: Callable[[Scope, Receive, Send], Awaitable[None]], scope: Scope, receive: Receive, send: Send
     ) -> None:
         replayed = Replayed(receive)
         try:
-            await endpoint(scope, replayed.first, send)
+            await route(scope, replayed.first, send)
         except ForwardToOwner:
             await self.forwarder.forward(scope, replayed.again, send)
 
@@ -149,7 +152,7 @@ class FollowerServer(uvicorn.Server):
         await super().startup(sockets=[])
         control, forward, connections = self._ends
         await self._app.forwarder.channel.begin(forward)
-        self._received = Received(connections, OwnPlace(self), _leader_is_gone)
+        self._received = ReceivedConnections(connections, OwnTarget(self), _leader_is_gone)
         self.config.http_protocol_class.ended = self._received.closed  # type: ignore[attr-defined]
         self._following = asyncio.create_task(self._follow())
         await self._control.begin(control)
@@ -176,7 +179,7 @@ class FollowerServer(uvicorn.Server):
                 await self._app.follow(state)
             except Exception as exc:
                 if not isinstance(exc, StelaeError):
-                    log.exception("%s can't be served by this worker", state.table)
+                    logger.exception("%s can't be served by this worker", state.table)
                 error = str(exc)
             self._control.send(self._app.report(state.number, error))
             if not self._is_frozen and self._states.empty():
@@ -214,7 +217,7 @@ def _first_message(control: socket.socket) -> Any:
             _leader_is_gone()
         return data
 
-    (length,) = LENGTH.unpack(read(LENGTH.size))
+    (length,) = MESSAGE_LENGTH.unpack(read(MESSAGE_LENGTH.size))
     return pickle.loads(read(length))  # noqa: S301 (from the leader)
 
 

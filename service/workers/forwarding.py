@@ -5,7 +5,7 @@
 No HTTP is written or parsed in between: an ASGI scope in a few fields is enough. What waits is bounded by number, bytes
 and time; beyond that, and when the leader is gone, a request gets 503.
 
-`RowsElsewhere` decides what is forwarded. A table that takes online writes has rows which only the leader has. A
+`LeaderRows` decides what is forwarded. A table that takes online writes has rows which only the leader has. A
 visible row of the snapshot wins over any of them (`stelae/read/snapshot_reader.py`), so a follower answers what it
 finds there; where the reader would ask the online rows, there is nobody to ask but the leader.
 """
@@ -64,7 +64,7 @@ class Answered:
     body: bytes
 
 
-class RowsElsewhere:
+class LeaderRows:
     """Stands for the online rows of a table in a process that does not have them (`stelae/rocksdb/online_rows.py`)."""
 
     directory = Path("online rows of the leader")

@@ -33,7 +33,7 @@ from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import TableCounts, WorkerCounts
 from stelae.service.tables.served_table import ServedTable
 from stelae.service.workers.channel import Channel
-from stelae.service.workers.connections import PassedOn
+from stelae.service.workers.connections import FollowerTarget
 from stelae.service.workers.forwarding import Forwarded, answer_forwarded
 from stelae.service.workers.shared_state import (
     Ask,
@@ -48,7 +48,7 @@ from stelae.service.workers.shared_state import (
     name_of,
 )
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 ACKNOWLEDGE_S = 5.0
 """How long a follower may take for what it is told."""
@@ -75,7 +75,7 @@ class Workers:
         self.app = app
         self._tables = tables
         self._preparing: dict[str, list[SnapshotReader]] = {}
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, FollowerHandle] = {}
         self._names: WeakKeyDictionary[SnapshotReader, SnapshotName] = WeakKeyDictionary()
         self._gone: dict[int, WorkerCounts] = {}
         """What followers that are no more had counted, by the number of the worker."""
@@ -107,7 +107,7 @@ class Workers:
     async def all_in_service(self, within_s: float) -> bool:
         """Wait until every follower gets connections."""
         deadline = time.monotonic() + within_s
-        while len(self.places()) < len(self.numbers):
+        while len(self.targets()) < len(self.numbers):
             self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), deadline - time.monotonic())
@@ -148,18 +148,18 @@ class Workers:
             try:
                 code = await self._run(number)
             except OSError as exc:
-                log.error("worker %d can't be started: %s", number, exc)
+                logger.error("worker %d can't be started: %s", number, exc)
             except Exception:
-                log.exception("worker %d failed in a way that was not foreseen", number)
+                logger.exception("worker %d failed in a way that was not foreseen", number)
             if self.is_ending:
                 return
             self.restarts += 1
             pause = FIRST_PAUSE_S if time.monotonic() - started > GOOD_S else min(pause * 2, LONGEST_PAUSE_S)
-            log.error("worker %d ended with %s; another one is started in %.1f s", number, code, pause)
+            logger.error("worker %d ended with %s; another one is started in %.1f s", number, code, pause)
             await asyncio.sleep(pause)
 
     async def _run(self, number: int) -> int:
-        follower = await Follower.started(self, number)
+        follower = await FollowerHandle.started(self, number)
         self._followers[number] = follower
         begins = asyncio.create_task(self._bring_in(follower))
         try:
@@ -172,7 +172,7 @@ class Workers:
                 gone = self._gone.setdefault(number, WorkerCounts())
                 gone.add(follower.counts)
 
-    async def _bring_in(self, follower: Follower) -> None:
+    async def _bring_in(self, follower: FollowerHandle) -> None:
         """Tell a new follower all there is, and give it connections when it serves that."""
         deadline = time.monotonic() + START_S
         for table in self._tables.values():
@@ -181,7 +181,7 @@ class Workers:
             number = follower.last_state or follower.ask()  # where there are no tables: whether it runs
             if not await follower.acknowledged(number, deadline - time.monotonic()):
                 if not follower.is_gone:
-                    log.error("worker %d did not begin to serve within %g s", follower.number, START_S)
+                    logger.error("worker %d did not begin to serve within %g s", follower.number, START_S)
                 follower.kill()
                 return
             if follower.up_to_date:
@@ -193,15 +193,15 @@ class Workers:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            asked = [(follower, follower.ask()) for follower in self.places()]
+            asked = [(follower, follower.ask()) for follower in self.targets()]
             for follower, number in asked:
                 if not await follower.acknowledged(number, ACKNOWLEDGE_S) and not follower.is_gone:
-                    log.error("worker %d does not answer", follower.number)
+                    logger.error("worker %d does not answer", follower.number)
                     follower.kill()
 
     # What is served
 
-    def places(self) -> list[Follower]:
+    def targets(self) -> list[FollowerHandle]:
         """Those that get connections."""
         return [follower for follower in self._followers.values() if follower.in_service]
 
@@ -230,17 +230,17 @@ class Workers:
         told = [(follower, self._tell(follower, table)) for follower in self._followers.values()]
         return asyncio.gather(*(self._acknowledged(follower, number) for follower, number in told))
 
-    async def _acknowledged(self, follower: Follower, number: int) -> None:
+    async def _acknowledged(self, follower: FollowerHandle, number: int) -> None:
         # Who is not in service yet comes into service only when it has followed all it was told.
         if not follower.in_service:
             return
         if not await follower.acknowledged(number, ACKNOWLEDGE_S) and not follower.is_gone:
-            log.error("worker %d did not follow a change within %g s", follower.number, ACKNOWLEDGE_S)
+            logger.error("worker %d did not follow a change within %g s", follower.number, ACKNOWLEDGE_S)
             follower.kill()
         if follower.is_gone:
             await follower.ended.wait()
 
-    def _tell(self, follower: Follower, table: ServedTable) -> int:
+    def _tell(self, follower: FollowerHandle, table: ServedTable) -> int:
         readers: dict[SnapshotName, SnapshotReader] = {}
         forwarding = set()
         current = None
@@ -291,7 +291,7 @@ class Workers:
 
     async def counts(self) -> dict[int, WorkerCounts]:
         """What the followers have counted, and those before them, by number."""
-        asked = [(follower, follower.ask()) for follower in self.places()]
+        asked = [(follower, follower.ask()) for follower in self.targets()]
         await asyncio.gather(*(follower.acknowledged(number, SCRAPE_S) for follower, number in asked))
         all_counts = {}
         for number in self.numbers:
@@ -309,10 +309,10 @@ class Workers:
         return all_counts
 
 
-class Follower:
-    """A follower, as the leader sees it. A place for connections, too."""
+class FollowerHandle:
+    """A follower, as the leader sees it. Connections go to it, too."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, passed: PassedOn, app: App) -> None:
+    def __init__(self, number: int, process: asyncio.subprocess.Process, passed: FollowerTarget, app: App) -> None:
         self.control = Channel(self._reported, self._lost)
         self.forward = Channel(partial(self._forwarded, app), lambda: None)
         self.number = number
@@ -332,7 +332,7 @@ class Follower:
         self._answering: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def started(cls, workers: Workers, number: int) -> Follower:
+    async def started(cls, workers: Workers, number: int) -> FollowerHandle:
         """Start a process."""
         kinds = (socket.SOCK_STREAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
         pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in kinds]
@@ -357,7 +357,7 @@ class Follower:
             for _, other in pairs:
                 other.close()
         control, forward, connections = (mine for mine, _ in pairs)
-        follower = cls(number, process, PassedOn(connections), workers.app)
+        follower = cls(number, process, FollowerTarget(connections), workers.app)
         await follower.control.begin(control)
         await follower.forward.begin(forward)
         follower.control.send(Begin(workers.options, workers.block_cache_bytes, number))
@@ -434,7 +434,7 @@ class Follower:
     def _reported(self, report: Report) -> None:
         self.report = report
         if report.error is not None:
-            log.error("worker %d: %s", self.number, report.error)
+            logger.error("worker %d: %s", self.number, report.error)
             self.kill()  # its successor begins from nothing
             return
         if report.number == self.last_state:

@@ -27,7 +27,7 @@ from stelae.schema.table_schema import TableSchema
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import WorkerCounts
 from stelae.service.tables.served_table import OpenSnapshot, ServedTable, Serving
-from stelae.service.workers.forwarding import RowsElsewhere
+from stelae.service.workers.forwarding import LeaderRows
 from stelae.snapshot.manifest import Snapshot
 
 SnapshotName = tuple[int, int, str]
@@ -223,7 +223,7 @@ class FollowedTable:
         if known is not None and known[0] is forwarding:
             return known[1]
         reader = self._readers[name]
-        opened = OpenSnapshot(reader.with_online(cast("OnlineRows", RowsElsewhere())) if forwarding else reader)
+        opened = OpenSnapshot(reader.with_online(cast("OnlineRows", LeaderRows())) if forwarding else reader)
         if known is not None:
             opened.pinned_at = known[1].pinned_at
         return opened

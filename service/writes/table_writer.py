@@ -46,7 +46,7 @@ from stelae.snapshot.warehouse import Table
 
 T = TypeVar("T")
 
-log = logging.getLogger("stelae.server")
+logger = logging.getLogger("stelae.server")
 
 CAUGHT_UP_ROWS = 2_000
 """Rows that may be left to be put onto a new reader while everybody waits: about two milliseconds."""
@@ -212,7 +212,7 @@ class TableWriter:
             owner.started(self.lose)
             self.owner, self.error, self._failures = owner, None, 0
             self._shown = owner
-            log.info("%s: online writes are taken, by epoch %d", self.served.name, taken.epoch.number)
+            logger.info("%s: online writes are taken, by epoch %d", self.served.name, taken.epoch.number)
             return online
 
         return Attachment(online, finish)
@@ -247,7 +247,7 @@ class TableWriter:
             rows.close()
             raise
         if count:
-            log.info("%s: %s online rows above snapshot %d", self.served.name, f"{count:,}", reader.id)
+            logger.info("%s: %s online rows above snapshot %d", self.served.name, f"{count:,}", reader.id)
         return online
 
     async def look(self, table: Table) -> bool:
@@ -278,7 +278,7 @@ class TableWriter:
         if owner is None:
             return
         self._close(error)
-        log.error("%s: online writes are not taken any more: %s", self.served.name, error)
+        logger.error("%s: online writes are not taken any more: %s", self.served.name, error)
         task = asyncio.create_task(self._end(owner))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -315,10 +315,10 @@ class TableWriter:
             try:
                 gone = await self._thread(partial(trim_log, table))
             except StelaeError as exc:
-                log.warning("%s: the log could not be trimmed: %s", self.served.name, exc)
+                logger.warning("%s: the log could not be trimmed: %s", self.served.name, exc)
             else:
                 if gone:
-                    log.info("%s: %d segments of the log are covered, and removed", self.served.name, len(gone))
+                    logger.info("%s: %d segments of the log are covered, and removed", self.served.name, len(gone))
 
     # Inserting
 

@@ -29,7 +29,7 @@ from stelae.service.http.uvicorn_protocol import answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import LOOKUP
 from stelae.service.tables.served_table import ForwardToOwner, OpenSnapshot, Serving
-from stelae.service.workers.forwarding import RowsElsewhere
+from stelae.service.workers.forwarding import LeaderRows
 from stelae.snapshot.warehouse import Warehouse
 from tests.tables import commit_rows
 
@@ -367,7 +367,7 @@ def test_a_process_that_does_not_know_all_rows_leaves_misses_to_the_usual_way(se
     serving = table.serving
     assert serving is not None
     before, missing = server.at_once, table.counts.missing
-    table.serving = Serving(OpenSnapshot(serving.reader.with_online(cast("OnlineRows", RowsElsewhere()))), {})
+    table.serving = Serving(OpenSnapshot(serving.reader.with_online(cast("OnlineRows", LeaderRows()))), {})
     try:
         connection.get(path_of("shop.users") + b"?user_id=7")
         assert server.at_once == before + 1

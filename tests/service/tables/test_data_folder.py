@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import Unavailable
-from stelae.service.tables.data_folder import SERVING_FOLDER, TabletFolder
+from stelae.service.tables.data_folder import SERVING_FOLDER, DataFolder
 from stelae.snapshot.warehouse import Warehouse
 from stelae.storage.local import LocalStorage
 from stelae.storage.memory import MemoryStorage
@@ -21,8 +21,8 @@ from stelae.storage.memory import MemoryStorage
 HOLD = """
 import sys, time
 from pathlib import Path
-from stelae.service.tables.data_folder import TabletFolder
-folder = TabletFolder(Path(sys.argv[1]))
+from stelae.service.tables.data_folder import DataFolder
+folder = DataFolder(Path(sys.argv[1]))
 (folder.path / "tablet").mkdir()
 print(folder.path, flush=True)
 time.sleep(60)
@@ -31,10 +31,10 @@ time.sleep(60)
 
 def test_inside_a_local_warehouse(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    folder = TabletFolder.beside(storage)
+    folder = DataFolder.for_storage(storage)
     assert folder.path.parent == tmp_path / SERVING_FOLDER
     assert Warehouse(tmp_path).tables() == []
-    other = TabletFolder.beside(storage)
+    other = DataFolder.for_storage(storage)
     assert other.path != folder.path
     folder.close()
     assert other.path.is_dir()
@@ -43,12 +43,12 @@ def test_inside_a_local_warehouse(tmp_path: Path) -> None:
 
 
 def test_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = TabletFolder.beside(LocalStorage(tmp_path / "w"), tmp_path / "chosen")
+    chosen = DataFolder.for_storage(LocalStorage(tmp_path / "w"), tmp_path / "chosen")
     assert chosen.path.parent == tmp_path / "chosen"
     chosen.close()
     assert (tmp_path / "chosen").is_dir()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    remote = TabletFolder.beside(MemoryStorage())
+    remote = DataFolder.for_storage(MemoryStorage())
     assert remote.path.is_relative_to(tmp_path)
     remote.close()
 
@@ -58,18 +58,18 @@ def test_a_warehouse_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / SERVING_FOLDER).write_text("in the way")  # root may write anywhere, so permissions won't do
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "tmp"))
-    folder = TabletFolder.beside(LocalStorage(tmp_path / "w"))
+    folder = DataFolder.for_storage(LocalStorage(tmp_path / "w"))
     assert folder.path.is_relative_to(tmp_path / "tmp")
     folder.close()
     with pytest.raises(Unavailable, match="--data-folder"):
-        TabletFolder.beside(LocalStorage(tmp_path / "w"), tmp_path / "w" / SERVING_FOLDER)
+        DataFolder.for_storage(LocalStorage(tmp_path / "w"), tmp_path / "w" / SERVING_FOLDER)
 
 
 def test_left_overs_of_a_killed_server(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     left = Path(holder.stdout.readline().strip())
-    while_it_lives = TabletFolder(tmp_path)
+    while_it_lives = DataFolder(tmp_path)
     assert (left / "tablet").is_dir()
     holder.send_signal(signal.SIGKILL)
     holder.wait(10)
@@ -77,7 +77,7 @@ def test_left_overs_of_a_killed_server(tmp_path: Path) -> None:
     late, other = left.with_name("0123456789ab"), left.with_name("somebody else's")
     late.mkdir()  # by what the killed one had started
     other.mkdir()
-    afterwards = TabletFolder(tmp_path)
+    afterwards = DataFolder(tmp_path)
     assert not late.exists()
     assert not left.exists()
     assert while_it_lives.path.is_dir()
@@ -87,7 +87,7 @@ def test_left_overs_of_a_killed_server(tmp_path: Path) -> None:
 
 
 def test_empty_folders_are_swept(tmp_path: Path) -> None:
-    folder = TabletFolder(tmp_path)
+    folder = DataFolder(tmp_path)
     (folder.path / "snapshot-1").mkdir()
     (folder.path / "snapshot-2" / "bucket-0").mkdir(parents=True)
     folder.sweep()

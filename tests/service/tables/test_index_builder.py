@@ -17,7 +17,7 @@ import pytest
 from stelae.errors import Unavailable
 from stelae.read.overlay import PartitionIndex
 from stelae.service.tables import index_builder as hash_indexes
-from stelae.service.tables.index_builder import HashIndexes
+from stelae.service.tables.index_builder import IndexBuilder
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.wire.arrow_stream import read_rows
 from tests.service.http.test_arrow import send
@@ -49,7 +49,7 @@ def index_of(server: Server, name: str = "shop.users") -> Iterator[PartitionInde
     return (partition.index for partition in serving_now.reader.partitions.values())
 
 
-def look(server: Server, indexes: HashIndexes, name: str = "shop.users") -> bool:
+def look(server: Server, indexes: IndexBuilder, name: str = "shop.users") -> bool:
     """Have indexes made; whether all are there."""
     server.run(indexes.look(server.app.tables[name]))
     return all(index.made for index in index_of(server, name))
@@ -68,7 +68,7 @@ def ask(server: Server) -> tuple[bytes, bytes]:
 
 def test_a_table_that_batches_ask_for_is_indexed(table: Table, tmp_path: Path) -> None:
     with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
-        indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
+        indexes = IndexBuilder(server.app.tables, tmp_path, 1 << 30)
         server.get(LOOKUP, user_id=1)
         assert not look(server, indexes)
         before = ask(server)
@@ -117,7 +117,7 @@ def test_online_rows_above_an_index(table: Table, tmp_path: Path) -> None:
     path = "/v1/tables/shop.uids/insert-if-not-exists"
     names = [f"n{i}" for i in range(300)] + ["gone"] + [f"new{i}" for i in range(300)]
     with serving(warehouse, hash_index_bytes=0) as server:
-        indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
+        indexes = IndexBuilder(server.app.tables, tmp_path, 1 << 30)
         rows = server.post(path, {"keys": names}).json["rows"]
         assert look(server, indexes, "shop.uids")
         assert server.post(path, {"keys": names}).json["rows"] == rows
@@ -133,7 +133,7 @@ def test_online_rows_above_an_index(table: Table, tmp_path: Path) -> None:
 
 def test_no_room(table: Table, tmp_path: Path) -> None:
     with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
-        indexes = HashIndexes(server.app.tables, tmp_path, 1000)
+        indexes = IndexBuilder(server.app.tables, tmp_path, 1000)
         before = ask(server)
         assert not look(server, indexes)
         assert ask(server) == before
@@ -149,7 +149,7 @@ def test_what_can_not_be_made_is_not_tried_again(table: Table, tmp_path: Path, m
 
     monkeypatch.setattr(hash_indexes, "index_partition_in_background", fail)
     with serving(Warehouse(tmp_path / "w"), hash_index_bytes=0) as server:
-        indexes = HashIndexes(server.app.tables, tmp_path, 1 << 30)
+        indexes = IndexBuilder(server.app.tables, tmp_path, 1 << 30)
         before = ask(server)
         assert not look(server, indexes)
         assert not look(server, indexes)
