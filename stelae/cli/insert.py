@@ -9,7 +9,7 @@ import typer
 
 from stelae.cli import screen
 from stelae.cli.arguments import JsonOption, TableArgument, parse_names
-from stelae.cli.lookup import NOT_FOUND, URL_VARIABLE, ServerSource, key_values, open_client
+from stelae.cli.lookup import NOT_FOUND, URL_VARIABLE, ServerRows, key_values, open_client
 from stelae.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def insert(
             "no server is given", place="insert", hint=f"--url http://localhost:8000; {URL_VARIABLE} does as well"
         )
     with open_client(url) as client:
-        source = ServerSource(client, table, None)
+        source = ServerRows(client, table, None)
         keys = insert_keys(source.schema, key or [], null or [])
         found = client.insert_if_not_exists(table, [source.python_key(each) for each in keys], columns=wanted)
     rows = [None if row is None else source.json_row(row) for row in found]

@@ -69,13 +69,9 @@ def lookup(
     """
     wanted = parse_names(columns, "--columns")
     with ExitStack() as stack:
-        source = _source(context, stack, table, url, warehouse, snapshot)
+        source = _row_source(context, stack, table, url, warehouse, snapshot)
         values = key_values(source.schema, key or [], null or [], prefix)
-        if prefix:
-            found = source.rows(values, wanted, limit)
-        else:
-            row = source.row(values, wanted)
-            found = Found([] if row.row is None else [row.row], False, row.snapshot)
+        found = source.rows(values, wanted, limit) if prefix else source.row(values, wanted)
     if json:
         screen.show_json(_json(found, prefix))
     elif found.rows:
@@ -89,29 +85,28 @@ def lookup(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Rows as JSON, and where they are from."""
+class FoundRows:
+    """Rows as JSON, and the snapshot that they are from."""
 
     rows: list[dict[str, Any]]
-    more: bool
     snapshot: int
+    more: bool = False
+    """Whether there are more than the limit allowed."""
+
+    @classmethod
+    def of_one(cls, row: dict[str, Any] | None, snapshot: int) -> FoundRows:
+        return cls([] if row is None else [row], snapshot)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRow:
-    row: dict[str, Any] | None
-    snapshot: int
-
-
-class Source(Protocol):
+class RowSource(Protocol):
     """Where rows come from. Keys are physical values by column."""
 
     @property
     def schema(self) -> TableSchema: ...
 
-    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow: ...
+    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRows: ...
 
-    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found: ...
+    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> FoundRows: ...
 
 
 def key_values(schema: TableSchema, texts: Sequence[str], nulls: Sequence[str], prefix: bool) -> dict[str, Any]:
@@ -171,7 +166,7 @@ def narrowed(table: Table, snapshot: Snapshot, key: Mapping[str, Any]) -> Snapsh
     return replace(snapshot, partitions=tuple(map(kept, snapshot.partitions)))
 
 
-class WarehouseSource:
+class WarehouseRows:
     """Opens the files of a snapshot in a scratch folder: those that the key can be in."""
 
     def __init__(self, stack: ExitStack, warehouse: str, table: str, snapshot: int | None) -> None:
@@ -180,19 +175,19 @@ class WarehouseSource:
         self._snapshot = self._table.snapshots.read(snapshot)
         self.schema = self._table.schema
 
-    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
+    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRows:
         reader = self._open(key)
         values = tuple(key[name] for name in self.schema.primary_key)
-        return FoundRow(reader.lookup(values, reader.table.projection(columns)), self._snapshot.id)
+        return FoundRows.of_one(reader.lookup(values, reader.table.projection(columns)), self._snapshot.id)
 
-    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
+    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> FoundRows:
         from stelae.encoding.values import value_codec
 
         reader = self._open(prefix)
         as_json = {name: value_codec(self.schema.by_name[name]).to_json(value) for name, value in prefix.items()}
         checked = reader.table.prefix_from_json(as_json)
         page = reader.prefix_lookup(checked, reader.table.projection(columns), limit)
-        return Found(page.rows, page.next_page_token is not None, self._snapshot.id)
+        return FoundRows(page.rows, self._snapshot.id, more=page.next_page_token is not None)
 
     def _open(self, key: Mapping[str, Any]) -> SnapshotReader:
         from stelae.maintenance.verify import scratch_folder
@@ -202,7 +197,7 @@ class WarehouseSource:
         return open_snapshot(self._table, narrowed(self._table, self._snapshot, key), folder)
 
 
-class ServerSource:
+class ServerRows:
     """Asks a tablet server."""
 
     def __init__(self, client: Client, table: str, snapshot: int | None) -> None:
@@ -214,15 +209,16 @@ class ServerSource:
             raise Unavailable(f"the server can't read the definition of table {table}", place=client.url)
         self.schema = schema
 
-    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRow:
+    def row(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> FoundRows:
         rows = self._client.lookup_many(self._table, [self.python_key(key)], columns=columns, snapshot=self._snapshot)
-        return FoundRow(None if rows[0] is None else self.json_row(rows[0]), rows.snapshot or 0)
+        return FoundRows.of_one(None if rows[0] is None else self.json_row(rows[0]), rows.snapshot or 0)
 
-    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> Found:
+    def rows(self, prefix: Mapping[str, Any], columns: Sequence[str] | None, limit: int) -> FoundRows:
         page = self._client.prefix_lookup(
             self._table, self.python_key(prefix), limit=limit, columns=columns, snapshot=self._snapshot
         )
-        return Found([self.json_row(row) for row in page.rows], page.next_page_token is not None, page.snapshot)
+        rows = [self.json_row(row) for row in page.rows]
+        return FoundRows(rows, page.snapshot, more=page.next_page_token is not None)
 
     def python_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
         from stelae.encoding.values import value_codec
@@ -236,9 +232,9 @@ class ServerSource:
         return {name: codec.to_json(codec.from_python(row[name], name)) for name, codec in codecs.items()}
 
 
-def _source(
+def _row_source(
     context: typer.Context, stack: ExitStack, table: str, url: str | None, warehouse: str | None, snapshot: int | None
-) -> Source:
+) -> RowSource:
     """The server or the warehouse. What is typed wins over what the environment says."""
     if url and warehouse:
         typed = [name for name in ("url", "warehouse") if _is_typed(context, name)]
@@ -246,9 +242,9 @@ def _source(
             raise InvalidRequest("give either --url or --warehouse", place="lookup")
         url, warehouse = (url, None) if typed == ["url"] else (None, warehouse)
     if url:
-        return ServerSource(stack.enter_context(open_client(url)), table, snapshot)
+        return ServerRows(stack.enter_context(open_client(url)), table, snapshot)
     if warehouse:
-        return WarehouseSource(stack, warehouse, table, snapshot)
+        return WarehouseRows(stack, warehouse, table, snapshot)
     raise InvalidRequest(
         "neither a server nor a warehouse is given",
         place="lookup",
@@ -268,7 +264,7 @@ def _is_typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _json(found: Found, prefix: bool) -> dict[str, Any]:
+def _json(found: FoundRows, prefix: bool) -> dict[str, Any]:
     if prefix:
         return {"rows": found.rows, "more": found.more, "snapshot": found.snapshot}
     return {"found": bool(found.rows), "row": found.rows[0] if found.rows else None, "snapshot": found.snapshot}
