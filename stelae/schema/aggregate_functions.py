@@ -21,7 +21,7 @@ from typing import Literal
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 
-Kind = Literal["commutes", "picks", "accumulates"]
+FunctionKind = Literal["commutes", "picks", "accumulates"]
 
 Refusal = str | None
 """What a function takes instead of a type that it does not take; None: it takes the type."""
@@ -32,7 +32,7 @@ class Function:
     """One aggregate function."""
 
     name: str
-    kind: Kind
+    kind: FunctionKind
     refusal: Callable[[t.DataType], Refusal]
     can_retract: bool = False
     """Whether it can take a value back: -U, and -D where that does not remove the row."""
@@ -60,13 +60,13 @@ def _any_type(data_type: t.DataType) -> Refusal:  # noqa: ARG001
 
 
 def _comparable_elements(data_type: t.DataType) -> Refusal:
-    if isinstance(data_type, t.Array) and not holds_map(data_type.element):
+    if isinstance(data_type, t.Array) and not t.holds_map(data_type.element):
         return None
     return "ARRAY of elements that can be compared: no MAP in them"
 
 
 def _rows(data_type: t.DataType) -> Refusal:
-    if isinstance(data_type, t.Array) and isinstance(data_type.element, t.Row) and not holds_map(data_type.element):
+    if isinstance(data_type, t.Array) and isinstance(data_type.element, t.Row) and not t.holds_map(data_type.element):
         return None
     return "ARRAY of ROWs that can be compared: no MAP in them"
 
@@ -77,20 +77,7 @@ def _keytime(data_type: t.DataType) -> Refusal:
     return "MAP with ROWs as values, one field of which is a time as text"
 
 
-def holds_map(data_type: t.DataType) -> bool:
-    """Whether there is a MAP in the type, at any depth. MAPs have no equality in Spark."""
-    match data_type:
-        case t.Map():
-            return True
-        case t.Array(element=element):
-            return holds_map(element)
-        case t.Row(fields=fields):
-            return any(holds_map(each.type) for each in fields)
-    return False
-
-
-_INTEGERS = (t.TinyInt, t.SmallInt, t.Int, t.BigInt)
-_NUMBERS = (*_INTEGERS, t.Float, t.Double, t.Decimal)
+_NUMBERS = (*t.INTEGERS, t.Float, t.Double, t.Decimal)
 _numeric = _one_of("a number", *_NUMBERS)
 _ordered = _one_of(
     "a type with an order: no ARRAY, MAP or ROW",
@@ -103,7 +90,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("sum", "commutes", _numeric, can_retract=True),
     # Rounding and dividing are no matter of order alone, but of every single step.
     Function("product", "accumulates", _numeric, can_retract=True),
-    Function("count", "commutes", _one_of("TINYINT, SMALLINT, INT or BIGINT", *_INTEGERS), can_retract=True),
+    Function("count", "commutes", _one_of("TINYINT, SMALLINT, INT or BIGINT", *t.INTEGERS), can_retract=True),
     Function("max", "commutes", _ordered),
     Function("min", "commutes", _ordered),
     Function("first_value", "picks", _any_type),

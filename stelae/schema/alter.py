@@ -96,7 +96,7 @@ def with_options(options: TableOptions, changed: Mapping[str, str], empty: Colle
     given: dict[str, str] = {}
     for spelling, text in changed.items():
         option = find_option(spelling)
-        of_empty = option.attribute != "sequence_groups" and option.columns and set(option.columns) <= set(empty)
+        of_empty = option.is_of_one_column and option.columns[0] in empty
         if not option.alterable and not of_empty:
             alterable = ", ".join(each.name for each in OPTIONS if each.alterable)
             raise InvalidRequest(

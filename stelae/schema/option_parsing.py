@@ -40,10 +40,10 @@ def parse_options(raw: Mapping[str, str]) -> TableOptions:
             raise InvalidRequest(f"option {spelling!r} is not text but {text!r}", place=place)
         spelled[option.name] = spelling
         value = option.parse(text, spelling)
-        if option.attribute == "sequence_groups":
-            groups.append(GroupOption(option.columns, value))
-        elif option.columns:
+        if option.is_of_one_column:
             columns.setdefault(option.columns[0], {})[option.attribute] = value
+        elif option.columns:
+            groups.append(GroupOption(option.columns, value))
         elif option.attribute:
             values[option.attribute] = value
     options = TableOptions(
@@ -132,6 +132,11 @@ def find_option(spelling: str) -> Option:
         place=f"option {spelling}",
         hint=f"did you mean {near!r}?" if near else "docs/options.md lists the options",
     )
+
+
+def given_column_options(options: TableOptions) -> list[Option]:
+    """The options `fields.…` that were given."""
+    return [option for option in map(find_option, options.given) if option.columns]
 
 
 def _option_of_columns(spelling: str) -> Option | None:

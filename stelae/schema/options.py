@@ -76,6 +76,11 @@ class Option:
     def spellings(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 
+    @property
+    def is_of_one_column(self) -> bool:
+        """Whether it says how one column is merged; a sequence group is of several."""
+        return bool(self.columns) and self.attribute != "sequence_groups"
+
     def parse(self, text: str, spelling: str) -> Any:
         """The value that `text` stands for; None for an option that is not applied and was given an accepted value."""
         place = f"option {spelling}"

@@ -1,7 +1,7 @@
 """Table definitions, and changes of them, from SQL.
 
-    CREATE TABLE ... ──dialect.py──▶ sqlglot's tree ──this module──▶ TableSchema ──validate.py──▶ checked
-    ALTER TABLE ...                                                  AlterTable ──evolution.py──▶ TableSchema
+    CREATE TABLE ... ──sql_grammar.py──▶ sqlglot's tree ──this module──▶ TableSchema ──checks.py──▶ checked
+    ALTER TABLE ...                                                      AlterTable ──alter.py──▶ TableSchema
 
 A statement is written as for Paimon or Fluss, in Flink SQL or Spark SQL; docs/sql.md says what is taken. Nothing of
 it is dropped: what the schema cannot hold is refused.
@@ -17,7 +17,7 @@ from stelae.errors import InvalidRequest
 from stelae.names import DEFAULT_DATABASE, TableName
 from stelae.schema import types
 from stelae.schema.alter import AlterTable, NewColumn
-from stelae.schema.checks import MAX_LENGTH, check_table
+from stelae.schema.checks import check_table
 from stelae.schema.option_parsing import find_option, parse_options
 from stelae.schema.options import PARTITION, PRIMARY_KEY
 from stelae.schema.table_schema import Column, TableSchema
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 def parse_create_table(sql: str) -> tuple[TableName, TableSchema, bool]:
     """Name, checked schema (id 0, columns 0..n-1) and IF NOT EXISTS of the one CREATE TABLE in `sql`."""
-    from stelae.schema import sql_grammar as dialect  # takes a third of a second: see there
+    from stelae.schema import sql_grammar  # takes a third of a second: see there
 
-    create = dialect.parse_create(sql)
+    create = sql_grammar.parse_create(sql)
     return _table_name(create.this.this), _schema(create), bool(create.args["exists"])
 
 
 def parse_alter_table(sql: str) -> AlterTable:
     """What the one ALTER TABLE in `sql` asks for. `evolve` says whether the table can have it."""
-    from stelae.schema import sql_grammar as dialect
+    from stelae.schema import sql_grammar
 
-    alter = dialect.parse_alter(sql)
+    alter = sql_grammar.parse_alter(sql)
     actions = alter.args["actions"]
     columns = [action for action in actions if action.key == "columndef"]
     properties = [(action.name, action.args["value"].name) for action in actions if action.key == "property"]
@@ -122,11 +122,11 @@ _WITH_NUMBERS: Mapping[str, Callable[..., DataType]] = {
 
 
 def _limit(length: int | None) -> int | None:
-    return None if length == MAX_LENGTH else length
+    return None if length == types.MAX_LENGTH else length
 
 
 def data_type_of(node: exp.DataType) -> DataType:
-    """The type that the dialect's tree describes."""
+    """The type that the grammar's tree describes."""
     kind, parts = node.this.name, node.expressions
     nullable = node.args.get("nullable") is not False
     if kind in _SIMPLE:

@@ -17,7 +17,7 @@ from stelae.schema.option_parsing import parse_options
 from stelae.schema.options import TableOptions
 from stelae.schema.types import DataType, decode_type, encode_type
 
-FORMAT = 1  # On disk. Never renumber.
+TABLE_FORMAT = 1  # On disk. Never renumber.
 MAX_SCHEMA_ID = 0xFFFF
 """Rows name their schema in two bytes."""
 
@@ -100,7 +100,7 @@ class TableSchema:
     def encode(self) -> dict[str, object]:
         """The JSON form, as stored in `schema/schema-N.json`."""
         return {
-            "format": FORMAT,
+            "format": TABLE_FORMAT,
             "id": self.id,
             "columns": [
                 {"id": c.id, "name": c.name, "type": encode_type(c.type), "comment": c.comment} for c in self.columns
@@ -114,9 +114,9 @@ class TableSchema:
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> TableSchema:
         """The schema that `encode` wrote."""
-        if body.get("format") != FORMAT:
+        if body.get("format") != TABLE_FORMAT:
             raise CorruptData(
-                f"schema format {body.get('format')!r} is not known", hint=f"this version reads format {FORMAT}"
+                f"schema format {body.get('format')!r} is not known", hint=f"this version reads format {TABLE_FORMAT}"
             )
         try:
             return cls(

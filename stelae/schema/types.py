@@ -29,6 +29,8 @@ from typing import Any, ClassVar
 from stelae.errors import CorruptData
 
 MAX_DECIMAL_PRECISION = 38
+MAX_LENGTH = 2_147_483_647
+"""Of CHAR(n), VARCHAR(n), BINARY(n) and VARBINARY(n)."""
 MAX_TIME_PRECISION = 6
 """Fractional digits of TIME and TIMESTAMP: microseconds, Spark's own limit."""
 
@@ -244,6 +246,18 @@ INTEGERS = (TinyInt, SmallInt, Int, BigInt)
 NESTED = (Array, Map, Row)
 VARIABLE = (String, Binary, *NESTED)
 """Types whose values have no fixed width in a row."""
+
+
+def holds_map(data_type: DataType) -> bool:
+    """Whether there is a MAP in the type, at any depth. MAPs have no equality in Spark."""
+    match data_type:
+        case Map():
+            return True
+        case Array(element=element):
+            return holds_map(element)
+        case Row(fields=fields):
+            return any(holds_map(field.type) for field in fields)
+    return False
 
 
 def quote_name(name: str) -> str:
