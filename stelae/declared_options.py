@@ -6,7 +6,8 @@
 
     declared(BuildOptions)         the declarations, in order
     check_limits(options)          what `__post_init__` asks of the values
-    options_table(BuildOptions)    a table for the docs; a test holds the page to it
+    options_table(BuildOptions)    a table of flags for the docs; a test holds the page to it
+    keywords_table(LookupOptions)  the same for what is given to a function
     shows_options(BuildOptions)    the signature of a function that takes them as keywords
 
 `stelae/cli/option_flags.py` makes the flags of a command from the same declarations.
@@ -118,6 +119,13 @@ def options_table(*classes: type[Any]) -> str:
     rows = [("option", "default", "unit", "what it does"), ("---",) * 4]
     rows += [(f"`{_spelled(each)}`", each.shown, each.unit, each.does) for each in options]
     return "".join(f"| {' | '.join(row if units else (*row[:2], row[3]))} |\n" for row in rows)
+
+
+def keywords_table(options: type[Any]) -> str:
+    """Markdown: a row for each option, by its name in Python."""
+    rows = [("argument", "default", "unit", "what it does"), ("---",) * 4]
+    rows += [(f"`{each.name}`", each.shown, each.unit, each.does) for each in declared(options)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _spelled(each: DeclaredOption) -> str:

@@ -33,7 +33,7 @@ class ClientBase(ABC):
         parallel: int = ClientSettings.parallel,
         connections: int = ClientSettings.connections,
         compression: str | None = ClientSettings.compression,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = ClientSettings.headers,
         tls: ssl.SSLContext | None = ClientSettings.tls,
     ) -> None:
         """`url` is the server's, with a path in front of `/v1` if a proxy adds one.
@@ -54,7 +54,7 @@ class ClientBase(ABC):
                 parallel=parallel,
                 connections=connections,
                 compression=compression,
-                headers=headers or {},
+                headers=headers,
                 tls=tls,
             )
         )

@@ -5,41 +5,72 @@ Both clients take the fields of `ClientSettings` as arguments, by name, with the
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+from stelae.declared_options import declared, option
 from stelae.errors import InvalidRequest
 from stelae.version import __version__
-
-if TYPE_CHECKING:
-    import ssl
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """What a client was made with; docs/client.md#settings."""
+    """What a client was made with. docs/client.md#settings has the table of these."""
 
     url: str
-    timeout_s: float = 10.0
-    deadline_s: float | None = None
-    retries: int = 2
-    batch_size: int = 10_000
-    parallel: int = 1
-    connections: int = 16
-    compression: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    tls: ssl.SSLContext | None = None
+    timeout_s: float = option(
+        10.0, "Longest wait to connect, to send, for an answer, for a free connection.", unit="seconds"
+    )
+    deadline_s: float | None = option(
+        None,
+        "Longest time for a whole call, all its requests and repetitions. A page of `prefix_scan` is a call.",
+        unit="seconds",
+    )
+    retries: int = option(
+        2,
+        "How often a request is repeated when the connection fails or the server answers 429, 502, 503 or 504.",
+        unit="requests",
+        least=0,
+    )
+    batch_size: int = option(
+        10_000,
+        "Keys of one request: what a tablet server takes unless it is told otherwise. More keys are split.",
+        unit="keys",
+        shown="10,000",
+        least=1,
+    )
+    parallel: int = option(
+        1,
+        "How many requests of one lookup of more than `batch_size` keys are under way at a time. Worth it where the "
+        "server has several workers.",
+        unit="requests",
+        least=1,
+    )
+    connections: int = option(
+        16, "Most connections at a time; threads that find none free wait.", unit="connections", least=1
+    )
+    compression: str | None = option(
+        None, '`"zstd"` compresses requests of more than 1,000 bytes: for slow networks, not for this machine.'
+    )
+    headers: Mapping[str, str] | None = option(None, "Sent with every request, such as `Authorization`.")
+    tls: ssl.SSLContext | None = option(
+        None,
+        "An `ssl.SSLContext` for `https` URLs, by default one that trusts what this machine trusts. A client that has "
+        "one can't be pickled.",
+    )
 
     def __post_init__(self) -> None:
-        for name, least in {"batch_size": 1, "parallel": 1, "connections": 1, "retries": 0}.items():
-            if getattr(self, name) < least:
-                raise InvalidRequest(f"{name} must be at least {least}, not {getattr(self, name)}", place=name)
-        if not self.timeout_s > 0:
-            raise InvalidRequest(f"timeout_s must be above 0, not {self.timeout_s}", place="timeout_s")
-        if self.deadline_s is not None and not self.deadline_s > 0:
-            raise InvalidRequest(f"deadline_s must be above 0, not {self.deadline_s}", place="deadline_s")
+        for each in declared(ClientSettings):
+            value = getattr(self, each.name)
+            if each.least is not None and not value >= each.least:
+                raise InvalidRequest(f"{each.name} must be at least {each.least}, not {value}", place=each.name)
+        for name in ("timeout_s", "deadline_s"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise InvalidRequest(f"{name} must be above 0, not {seconds}", place=name)
         if self.compression not in (None, "zstd"):
             raise InvalidRequest(
                 f"compression can't be {self.compression!r}", place="compression", hint="'zstd', or None"
@@ -48,9 +79,9 @@ class ClientSettings:
 
     def all_headers(self) -> dict[str, str]:
         """Those that go with every request."""
-        own = {"User-Agent": f"stelae/{__version__}"}
-        given = {name.lower() for name in self.headers}
-        return {name: value for name, value in own.items() if name.lower() not in given} | dict(self.headers)
+        given = dict(self.headers or {})
+        own = {} if "user-agent" in map(str.lower, given) else {"User-Agent": f"stelae/{__version__}"}
+        return own | given
 
     def __getstate__(self) -> dict[str, Any]:
         if self.tls is not None:

@@ -7,6 +7,7 @@
 
 docs/spark.md tells how. The names load on first use; nothing here imports PySpark before it is used.
 
+    options.py                         how a server is asked
     join.py, lookup_function.py        what users call                         driver
     lookup_plan.py, column_types.py    table, snapshot and types, checked      driver
     lookup_task.py                     batches in, rows out                    Python workers

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.spark.column_types import key_argument
-from stelae.spark.lookup_plan import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_CACHE_BYTES,
-    DEFAULT_DEADLINE_S,
-    DEFAULT_IN_FLIGHT,
-    DEFAULT_TIMEOUT_S,
-    plan_lookup,
-    spark_function,
-)
+from stelae.spark.lookup_plan import plan_lookup, spark_function
+from stelae.spark.options import LookupOptions
 from stelae.spark.stats import LookupStats
 
 if TYPE_CHECKING:
@@ -47,14 +40,14 @@ def lookup_join(
     insert_if_not_exists: bool = False,
     *,
     rename: Mapping[str, str] | None = None,
-    snapshot: int | None = None,
-    batch_size: int = DEFAULT_BATCH_SIZE,
-    max_in_flight: int = DEFAULT_IN_FLIGHT,
-    cache_bytes: int = DEFAULT_CACHE_BYTES,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    deadline_s: float = DEFAULT_DEADLINE_S,
-    headers: Mapping[str, str] | None = None,
-    stats: LookupStats | None = None,
+    snapshot: int | None = LookupOptions.snapshot,
+    batch_size: int = LookupOptions.batch_size,
+    max_in_flight: int = LookupOptions.max_in_flight,
+    cache_bytes: int = LookupOptions.cache_bytes,
+    timeout_s: float = LookupOptions.timeout_s,
+    deadline_s: float = LookupOptions.deadline_s,
+    headers: Mapping[str, str] | None = LookupOptions.headers,
+    stats: LookupStats | None = LookupOptions.stats,
 ) -> DataFrame:
     """The frame with columns of a table behind its own: those of the row that has the same key.
 
@@ -83,13 +76,7 @@ def lookup_join(
     _check_batches(df)
     given = _pairs(on)
     arguments = {name: _column_of(df, value) for name, value in given.items()}
-    lookup = plan_lookup(
-        table,
-        list(given),
-        url,
-        columns,
-        prefix=prefix,
-        insert=insert_if_not_exists,
+    options = LookupOptions(
         snapshot=snapshot,
         batch_size=batch_size,
         max_in_flight=max_in_flight,
@@ -99,6 +86,7 @@ def lookup_join(
         headers=headers,
         stats=stats,
     )
+    lookup = plan_lookup(table, list(given), url, columns, options, prefix=prefix, insert=insert_if_not_exists)
     names = _new_names(df, lookup.columns, rename or {})
     types = [field.dataType for field in df.select(*arguments.values()).schema.fields]
     keys = [

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from stelae.declared_options import shows_options
 from stelae.errors import InvalidRequest
 from stelae.spark.lookup_plan import describe_table, plan_lookup, single, spark_function
 from stelae.spark.lookup_task import Servers
+from stelae.spark.options import LOOKUP_OPTIONS, LookupOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import SparkSession
-
-LOOKUP_OPTIONS = (
-    "snapshot", "batch_size", "max_in_flight", "cache_bytes", "timeout_s", "deadline_s", "headers", "stats",
-)  # fmt: skip
-"""Options that `lookup` and `register` share with `lookup_join`. A key column of such a name needs `lookup_join`."""
 
 
 def lookup(table: str, columns: str | Sequence[str], *, url: str | Sequence[str], **keys: Any) -> SparkColumn:
@@ -25,12 +22,12 @@ def lookup(table: str, columns: str | Sequence[str], *, url: str | Sequence[str]
         orders.withColumn("city", lookup("shop.users", "city", url=URL, user_id=col("buyer")))
 
     Every primary-key column is given as an argument of its name, a Spark column or the name of one. The options of
-    `lookup_join` are taken too: snapshot, batch_size, max_in_flight, cache_bytes, timeout_s, deadline_s, headers,
-    stats. The types of the keys are checked when the job runs, for a column does not know its frame.
+    `lookup_join` are taken too (`LookupOptions`). The types of the keys are checked when the job runs, for a column
+    does not know its frame.
     """
     from pyspark.sql import functions as f
 
-    options = {name: keys.pop(name) for name in LOOKUP_OPTIONS if name in keys}
+    options = LookupOptions(**{name: keys.pop(name) for name in LOOKUP_OPTIONS if name in keys})
     if not keys:
         raise InvalidRequest("no key columns", place=table, hint="lookup(table, column, url=..., user_id=col('id'))")
     function, on = _function(table, columns, url, list(keys), options)
@@ -39,6 +36,7 @@ def lookup(table: str, columns: str | Sequence[str], *, url: str | Sequence[str]
     return column
 
 
+@shows_options(LookupOptions)
 def register(
     spark: SparkSession,
     name: str,
@@ -60,18 +58,17 @@ def register(
             place=name,
             hint=f"its options are {', '.join(LOOKUP_OPTIONS)}; key columns are the arguments in SQL, in their order",
         )
-    function, _ = _function(table, columns, url, None, options)
+    function, _ = _function(table, columns, url, None, LookupOptions(**options))
     spark.udf.register(name, function)
 
 
 def _function(
-    table: str, columns: str | Sequence[str], url: str | Sequence[str], on: list[str] | None, options: dict[str, Any]
+    table: str, columns: str | Sequence[str], url: str | Sequence[str], on: list[str] | None, options: LookupOptions
 ) -> tuple[Any, list[str]]:
-    """The function, and the key columns that it takes."""
+    """The function, and the key columns that it takes: `on`, or the whole primary key."""
     if on is None:
-        servers = Servers((url,) if isinstance(url, str) else tuple(url), options.get("timeout_s", 30.0), 0)
-        schema = describe_table(servers, table).schema
+        schema = describe_table(Servers.of(url, options), table).schema
         on = list(schema.primary_key) if schema is not None else []
     names = [columns] if isinstance(columns, str) else list(columns)
-    plan = plan_lookup(table, on, url, names, **options)
+    plan = plan_lookup(table, on, url, names, options)
     return spark_function(single(plan) if isinstance(columns, str) else plan), on

@@ -7,7 +7,7 @@ for the same snapshot.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -16,19 +16,11 @@ from stelae.errors import InvalidRequest, NotFound, Unavailable
 from stelae.names import TableName
 from stelae.spark.column_types import key_columns, selected_columns, struct_ddl
 from stelae.spark.errors import show_stelae_errors
-from stelae.spark.lookup_task import LookupTask, Servers, check_batching
-from stelae.spark.stats import LookupStats
-from stelae.units import MIB
+from stelae.spark.lookup_task import LookupTask, Servers
+from stelae.spark.options import LookupOptions
 
 if TYPE_CHECKING:
     from stelae.client.client import TableInfo
-
-
-DEFAULT_BATCH_SIZE = 10_000
-DEFAULT_IN_FLIGHT = 3
-DEFAULT_CACHE_BYTES = 256 * MIB
-DEFAULT_DEADLINE_S = 120.0
-DEFAULT_TIMEOUT_S = 30.0
 
 
 def plan_lookup(
@@ -36,38 +28,26 @@ def plan_lookup(
     on: Sequence[str],
     url: str | Sequence[str],
     columns: Sequence[str] | None,
+    options: LookupOptions,
     *,
     prefix: bool = False,
     insert: bool = False,
-    snapshot: int | None = None,
-    batch_size: int = DEFAULT_BATCH_SIZE,
-    max_in_flight: int = DEFAULT_IN_FLIGHT,
-    cache_bytes: int = DEFAULT_CACHE_BYTES,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    deadline_s: float = DEFAULT_DEADLINE_S,
-    headers: Mapping[str, str] | None = None,
-    stats: LookupStats | None = None,
 ) -> LookupTask:
-    """The lookup, ready to travel. The options are those of `lookup_join`."""
+    """The lookup, ready to travel."""
     show_stelae_errors()
-    check_batching(batch_size, max_in_flight, cache_bytes)
+    snapshot = options.snapshot
     if insert and prefix:
         raise InvalidRequest("insert_if_not_exists takes whole keys, not prefixes", place="prefix")
     if insert and snapshot is not None:
         raise InvalidRequest("inserts are answered from the newest rows, not from a snapshot", place="snapshot")
-    if stats is not None and not isinstance(stats, LookupStats):
-        raise InvalidRequest(f"stats is a LookupStats, not {stats!r}", place="stats", hint="stats = LookupStats()")
     name = str(TableName.parse(table))
-    urls = (url,) if isinstance(url, str) else tuple(url)
-    if not urls:
-        raise InvalidRequest("no URL of a tablet server", place="url", hint="such as http://localhost:8000")
-    servers = Servers(urls, timeout_s, deadline_s, tuple(sorted((headers or {}).items())))
+    servers = Servers.of(url, options)
     info = describe_table(servers, name)
     schema = info.schema
     if schema is None:
         raise Unavailable(
             f"the server can't read the definition of table {name}",
-            place=urls[0],
+            place=servers.urls[0],
             hint=f"it says: {info.details.get('error')}",
         )
     keys = key_columns(schema, on, name, prefix=prefix)
@@ -87,11 +67,11 @@ def plan_lookup(
         columns=selected_columns(schema, columns, on, name),
         prefix=prefix,
         insert=insert,
-        batch_size=batch_size,
-        max_in_flight=max_in_flight,
-        cache_bytes=cache_bytes,
+        batch_size=options.batch_size,
+        max_in_flight=options.max_in_flight,
+        cache_bytes=options.cache_bytes,
         job=uuid4().hex,
-        counts=None if stats is None else stats.accumulator(is_remote()),
+        counts=None if options.stats is None else options.stats.accumulator(is_remote()),
     )
 
 

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.spark.answer_cache import NO_KEY, CachedKeys, Generation, keep, take_kept
 from stelae.spark.errors import raise_marked
+from stelae.spark.options import LookupOptions
 from stelae.spark.stats import Counts
 from stelae.wire import http_api as wire
 
@@ -58,7 +59,14 @@ class Servers:
     timeout_s: float
     deadline_s: float
     """How long a request is repeated while no server can answer it."""
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, url: str | Sequence[str], options: LookupOptions) -> Servers:
+        urls = (url,) if isinstance(url, str) else tuple(url)
+        if not urls:
+            raise InvalidRequest("no URL of a tablet server", place="url", hint="such as http://localhost:8000")
+        return cls(urls, options.timeout_s, options.deadline_s, tuple(sorted((options.headers or {}).items())))
 
     def client(self, number: int) -> Client:
         """The client of one of the servers; connections stay open as long as the worker lives."""
@@ -92,14 +100,14 @@ class LookupTask:
     """Key columns, in the order of the arguments."""
     columns: tuple[Column, ...]
     """What is looked up."""
+    batch_size: int
+    max_in_flight: int
+    cache_bytes: int
     single: bool = False
     """The column itself, not a struct of one."""
     prefix: bool = False
     """All rows whose key starts with the values: an array of structs."""
     insert: bool = False
-    batch_size: int = 10_000
-    max_in_flight: int = 3
-    cache_bytes: int = 0
     job: str = ""
     """Tells lookups apart that look the same: an answer is remembered within one."""
     counts: Any = field(default=None, compare=False)
@@ -351,14 +359,3 @@ def _one_array(column: Any) -> pa.Array:
 def _bools(column: Any) -> npt.NDArray[np.bool_]:
     bools: npt.NDArray[np.bool_] = _one_array(column).to_numpy(zero_copy_only=False)
     return bools
-
-
-def check_batching(batch_size: int, max_in_flight: int, cache_bytes: int) -> None:
-    """Refuse what makes no sense, before a job runs."""
-    for name, value, least in (
-        ("batch_size", batch_size, 1),
-        ("max_in_flight", max_in_flight, 1),
-        ("cache_bytes", cache_bytes, 0),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InvalidRequest(f"{name} is an integer of at least {least}, not {value!r}", place=name)

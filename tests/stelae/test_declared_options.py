@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from stelae.cli.option_flags import takes_declared_options
-from stelae.declared_options import check_limits, declared, option, options_table, shows_options
+from stelae.declared_options import check_limits, declared, keywords_table, option, options_table, shows_options
 from stelae.errors import InvalidRequest
 
 
@@ -103,6 +103,13 @@ def test_units_have_a_column_only_where_there_are_any() -> None:
         loud: bool = option(False, "Says more.")
 
     assert options_table(Plain).splitlines()[2] == "| `--loud` | off | Says more. |"
+
+
+def test_the_table_of_the_arguments_of_a_function() -> None:
+    lines = keywords_table(Options).splitlines()
+    assert lines[0] == "| argument | default | unit | what it does |"
+    assert "| `wait_s` | 1.5 | seconds | How long. |" in lines
+    assert len(lines) == 2 + len(declared(Options))
 
 
 def test_a_function_shows_the_options_that_it_takes_as_keywords() -> None:

@@ -1,12 +1,12 @@
 """Goal: the settings of a client are declared once, and what makes no sense is refused before anything is sent.
 
-Method: both clients' signatures against the fields of ClientSettings; tables of URLs and headers.
+Method: both clients' signatures and docs/client.md against the fields of ClientSettings; tables of URLs and headers.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +14,10 @@ import pytest
 from stelae.client.async_client import AsyncClient
 from stelae.client.client import Client
 from stelae.client.settings import ClientSettings, Endpoint, checked_headers
+from stelae.declared_options import declared, keywords_table
 from stelae.errors import InvalidRequest
+
+PAGE = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
@@ -23,10 +26,13 @@ def test_clients_take_the_settings_by_name_with_their_defaults(kind: type[Any]) 
     url = parameters.pop("url")
     assert (url.kind, url.default) == (Parameter.POSITIONAL_OR_KEYWORD, Parameter.empty)
     assert {each.kind for each in parameters.values()} == {Parameter.KEYWORD_ONLY}
-    made = ClientSettings("http://a")
-    assert {name: each.default or None for name, each in parameters.items()} == {
-        each.name: getattr(made, each.name) or None for each in fields(ClientSettings) if each.name != "url"
+    assert {name: each.default for name, each in parameters.items()} == {
+        each.name: each.default for each in declared(ClientSettings)
     }
+
+
+def test_the_page_has_the_table() -> None:
+    assert keywords_table(ClientSettings) in PAGE
 
 
 @pytest.mark.parametrize(
