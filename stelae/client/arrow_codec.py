@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from stelae.encoding.arrow import arrow_schema, arrow_type, conform
 from stelae.encoding.rows import RowReader
 from stelae.errors import CorruptData, InvalidRequest
+from stelae.schema.key_columns import check_key_columns, check_within_key
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.wire import http_api as wire
 from stelae.wire.arrow_stream import END, SNAPSHOT, RowsAnswer
@@ -92,33 +93,23 @@ class ArrowCodec:
 
     def keys(self, table: pa.Table) -> ArrowKeys:
         """Keys of a table: of all columns of the primary key and no others, in any order."""
-        missing = [name for name in self.schema.primary_key if name not in table.column_names]
-        return self._conformed(table, self.schema.primary_key_columns, missing)
+        check_key_columns(self.schema, table.column_names)
+        return self._conformed(table, self.schema.primary_key_columns)
 
     def prefixes(self, table: pa.Table) -> ArrowKeys:
         """Prefixes: of any columns of the primary key; which make a prefix is for the server to say."""
-        present = [column for column in self.schema.primary_key_columns if column.name in table.column_names]
-        if not table.num_columns:
+        names = table.column_names
+        if not names:
             raise InvalidRequest(
                 "the prefixes have no columns", place="prefixes", hint="all rows of a table: prefix_scan(table, {})"
             )
-        return self._conformed(table, present, [])
+        check_within_key(self.schema, names)
+        present = [column for column in self.schema.primary_key_columns if column.name in names]
+        if len(present) != len(names):
+            raise InvalidRequest("a column of the prefixes is given twice", place="prefixes")
+        return self._conformed(table, present)
 
-    def _conformed(self, table: pa.Table, columns: Sequence[Column], missing: list[str]) -> ArrowKeys:
-        names = table.column_names
-        if missing or set(names) != {column.name for column in columns} or len(names) != len(columns):
-            for name in names:
-                self.schema.column(name)  # Says what columns there are.
-            other = [name for name in names if name not in self.schema.primary_key]
-            message = (
-                f"the key lacks {', '.join(missing)}"
-                if missing
-                else f"not a primary-key column: {', '.join(other)}"
-                if other
-                else "a column is there twice"
-            )
-            hint = f"the primary key is {', '.join(self.schema.primary_key)}"
-            raise InvalidRequest(message, place="keys", hint=hint)
+    def _conformed(self, table: pa.Table, columns: Sequence[Column]) -> ArrowKeys:
         schema, head = self._head(tuple(column.name for column in columns))
         return ArrowKeys(schema, [_conformed(table.column(column.name), column) for column in columns], head)
 

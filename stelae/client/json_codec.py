@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stelae.encoding.values import as_is, type_codec
 from stelae.errors import InvalidRequest
+from stelae.schema.key_columns import wrong_key_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Integer, String
 
@@ -59,7 +60,7 @@ class JsonCodec:
             for key in keys:
                 values_json = self.key_to_json(key)
                 if values_json.keys() != wanted:
-                    raise self._wrong_columns(values_json)
+                    raise wrong_key_columns(self.schema, values_json, place="key")
                 converted.append(values_json)
         except InvalidRequest as exc:
             place = f"keys[{len(converted)}]" + (f".{exc.place}" if exc.place and exc.place != "key" else "")
@@ -81,13 +82,6 @@ class JsonCodec:
         except KeyError as exc:
             self.schema.column(exc.args[0])  # Says what columns there are.
             raise
-
-    def _wrong_columns(self, key: Mapping[str, Any]) -> InvalidRequest:
-        names = self.schema.primary_key
-        missing = [name for name in names if name not in key]
-        other = [name for name in key if name not in names]
-        message = f"the key lacks {', '.join(missing)}" if missing else f"not a primary-key column: {', '.join(other)}"
-        return InvalidRequest(message, place="key", hint=f"the primary key is {', '.join(names)}")
 
     def fits(self, rows: list[Any]) -> bool:
         """Whether rows of an answer are of this schema. All rows of an answer have the same columns."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
+from stelae.schema.key_columns import check_key_columns, check_prefix_columns
 from stelae.schema.table_schema import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -46,29 +47,14 @@ def struct_ddl(columns: Sequence[Column]) -> str:
 
 def key_columns(schema: TableSchema, given: Sequence[str], table: str, *, prefix: bool) -> tuple[Column, ...]:
     """The columns that a lookup gives values for: the whole primary key, or what a prefix may be made of."""
-    names = list(schema.primary_key)
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise InvalidRequest(
-            f"not a primary-key column of {table}: {', '.join(unknown)}",
-            place="on",
-            hint=f"its key is {_listed(names)}",
+    if not prefix:
+        check_key_columns(
+            schema, given, table=table, place="on", hint="with prefix=True the first columns of it will do"
         )
-    missing = [name for name in names if name not in given]
-    if missing and not prefix:
-        raise InvalidRequest(
-            f"the key of {table} lacks {', '.join(missing)}",
-            place="on",
-            hint=f"its key is {_listed(names)}; with prefix=True the first columns of it will do",
-        )
-    first = [column.name for column in schema.key_columns]
-    given_first = [name for name in given if name in first]
-    if set(given_first) != set(first[: len(given_first)]) or (prefix and not given):
-        raise InvalidRequest(
-            f"{_listed(list(given)) or 'nothing'} is no prefix of the key of {table}",
-            place="on",
-            hint=f"the first so many of {_listed(first)}",
-        )
+    elif not given:
+        raise InvalidRequest(f"nothing is no prefix of the key of {table}", place="on", hint="give its first columns")
+    else:
+        check_prefix_columns(schema, given, table=table, place="on")
     return tuple(schema.column(name) for name in given)
 
 
