@@ -8,7 +8,8 @@ like a number matches nothing, and nobody would notice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 HIDDEN_COLUMN = "__stelae_hidden"
 """BOOLEAN column of rows read from files: which are tombstones, or hidden in another way."""
 
-_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+"""Decimal digits that the integers of Spark have at most."""
 
 
 def as_arrow_has_it(data_type: t.DataType) -> t.DataType:
@@ -58,17 +60,22 @@ def key_columns(schema: TableSchema, given: Sequence[str], table: str, *, prefix
     return tuple(schema.column(name) for name in given)
 
 
-def key_argument(column: Column, value: SparkColumn, spark_type: SparkType, name: str) -> SparkColumn:
-    """A column of a frame as a key column of the table; InvalidRequest where it means something else."""
+@cache
+def _accepted() -> Mapping[type[t.DataType], tuple[type[SparkType], ...]]:
+    """Of each type of a table, the types of Spark whose values all fit it without loss: the same, and narrower ones.
+
+    DECIMAL and nested types depend on more than their class: `is_storable`.
+    """
     from pyspark.sql import types as s
 
-    given = spark_type.simpleString()
-    wanted = column.type
-    same: Mapping[type[t.DataType], tuple[type[Any], ...]] = {
-        **dict.fromkeys(t.INTEGERS, (s.ByteType, s.ShortType, s.IntegerType, s.LongType)),
+    return {
         t.Boolean: (s.BooleanType,),
-        t.Float: (s.FloatType,),
-        t.Double: (s.DoubleType,),
+        t.TinyInt: (s.ByteType,),
+        t.SmallInt: (s.ShortType, s.ByteType),
+        t.Int: (s.IntegerType, s.ShortType, s.ByteType),
+        t.BigInt: (s.LongType, s.IntegerType, s.ShortType, s.ByteType),
+        t.Float: (s.FloatType, s.ShortType, s.ByteType),
+        t.Double: (s.DoubleType, s.FloatType, s.IntegerType, s.ShortType, s.ByteType),
         t.String: (s.StringType, s.VarcharType, s.CharType),
         t.Binary: (s.BinaryType,),
         t.Date: (s.DateType,),
@@ -76,27 +83,62 @@ def key_argument(column: Column, value: SparkColumn, spark_type: SparkType, name
         t.Timestamp: (s.TimestampNTZType,),
         t.TimestampLtz: (s.TimestampType,),
     }
-    if isinstance(spark_type, same.get(type(wanted), ())):
-        if " collate " in given:
-            raise InvalidRequest(
-                f"{name} is {given}, and keys are compared byte by byte",
-                place=name,
-                hint=f"cast it to STRING: col({name!r}).cast('string')",
+
+
+def is_storable(source: SparkType, target: t.DataType) -> bool:
+    """Whether every value of a Spark type fits a column without loss: the same type, or a wider one."""
+    from pyspark.sql import types as s
+
+    if isinstance(source, _accepted().get(type(target), ())):
+        return has_binary_collation(source)
+    match target:
+        case t.Decimal(precision=precision, scale=scale):
+            source_scale = source.scale if isinstance(source, s.DecimalType) else 0
+            digits = source.precision if isinstance(source, s.DecimalType) else _DIGITS.get(source.typeName(), 1000)
+            return source_scale <= scale and digits - source_scale <= precision - scale
+        case t.Array(element=element):
+            return isinstance(source, s.ArrayType) and is_storable(source.elementType, element)
+        case t.Map(key=key, value=value):
+            return (
+                isinstance(source, s.MapType)
+                and is_storable(source.keyType, key)
+                and is_storable(source.valueType, value)
             )
-        return value
-    if isinstance(wanted, t.Double) and isinstance(spark_type, s.FloatType):
-        return value.cast(wanted.spark())
-    if isinstance(wanted, t.Decimal):
-        scale = int(getattr(spark_type, "scale", 0))
-        precision: int = getattr(spark_type, "precision", 99)
-        digits = _INTEGER_DIGITS.get(given, precision)
-        if scale <= wanted.scale and digits - scale <= wanted.precision - wanted.scale:
-            return value.cast(wanted.spark())
-    raise InvalidRequest(
-        f"column {name} is {given.upper()}, but key column {column.name} is {wanted.sql_name()}",
-        place=name,
-        hint=f"if it means the same: col({name!r}).cast({wanted.spark().lower()!r})",
-    )
+        case t.Row(fields=fields):
+            return (
+                isinstance(source, s.StructType)
+                and [field.name for field in fields] == source.names
+                and all(is_storable(a.dataType, b.type) for a, b in zip(source.fields, fields, strict=True))
+            )
+    return False
+
+
+def has_binary_collation(source: SparkType) -> bool:
+    """Equal under another collation is not equal in bytes: bucket and key would disagree with Spark's grouping."""
+    return getattr(source, "collation", "UTF8_BINARY") == "UTF8_BINARY"
+
+
+def key_argument(column: Column, value: SparkColumn, spark_type: SparkType, name: str) -> SparkColumn:
+    """A column of a frame as a key column of the table; InvalidRequest where it means something else."""
+    from pyspark.sql import types as s
+
+    wanted = column.type
+    if not has_binary_collation(spark_type):
+        raise InvalidRequest(
+            f"{name} is {spark_type.simpleString()}, and keys are compared byte by byte",
+            place=name,
+            hint=f"cast it to STRING: col({name!r}).cast('string')",
+        )
+    if isinstance(wanted, t.INTEGERS) and isinstance(spark_type, s.IntegralType):
+        return value  # Of any width: one out of the column's range matches nothing.
+    if not is_storable(spark_type, wanted):
+        raise InvalidRequest(
+            f"column {name} is {spark_type.simpleString().upper()}, but key column {column.name} is "
+            f"{wanted.sql_name()}",
+            place=name,
+            hint=f"if it means the same: col({name!r}).cast({wanted.spark().lower()!r})",
+        )
+    return value.cast(wanted.spark()) if isinstance(wanted, t.Float | t.Double | t.Decimal) else value
 
 
 def selected_columns(
