@@ -1,18 +1,18 @@
 """Cases through real builds, many at a time.
 
-A build of a few rows costs about as much as one of thousands. So cases of one definition share a table, in which the
-first column of the primary key tells the runs apart: a *run* is a case in one of its cuts into builds. Build i of the
-table has the records of build i of every run, in the order of the run. A key never meets another key when records are
-merged, so no run notices the others.
+A build of a few rows costs about as much as one of thousands. So cases share a table where they can
+(tests/builder/merge/shared_table.py), in which the first column of the primary key tells the runs apart: a *run* is a
+case in one of its cuts into builds. Build i of the table has the records of build i of every run, in the order of the
+run. A key never meets another key when records are merged, so no run notices the others.
 
-    definition → table (run, key, ...) → builds → `read` and a reader as a server has it → rows a run
+    cases → table (run, key, ...) → builds → `read` and a reader as a server has it → rows a run
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.builder.merge import bitmaps
+from tests.builder.merge.shared_table import RUN, SharedTable
 from tests.cases import Case, Record, comparable, loosened, to_python
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 CUTS = ("as_written", "one_build", "one_record_a_build")
 KIND = "record_kind"
-RUN = "run"
 
 
 @dataclass
@@ -85,43 +85,28 @@ def cut_into_builds(case: Case, cut: str) -> Iterator[list[Record]]:
             yield from rounds
 
 
-def definition_of(case: Case) -> str:
-    """Equal for cases that may share a table."""
-    parts = (
-        case.columns, case.primary_key, case.partition_by, case.options, case.loose_input, dict(case.input_types),
-        dict(case.encode), (case.add_columns or case.targets) and case.name,
-    )  # fmt: skip
-    return json.dumps(parts, sort_keys=True)
-
-
-def run_together(spark: SparkSession, folder: Path, runs: Sequence[Run]) -> dict[str, Outcome]:
-    """Build the runs in one table, and read it. They have one definition."""
-    case = shared_case(runs[0].case)
+def run_together(spark: SparkSession, folder: Path, shared: SharedTable, runs: Sequence[Run]) -> dict[str, Outcome]:
+    """Build the runs in one table, and read it. Their cases are of that table."""
+    case = shared.case
     warehouse = Warehouse(folder / "warehouse")
     table = warehouse.create_table(case.sql("t"))
     for index in range(max(len(run.batches) for run in runs)):
         table = with_added_columns(warehouse, table, case, index)
-        records = [[r[0], run.name, *r[1:]] for run in runs if index < len(run.batches) for r in run.batches[index]]
+        records = [
+            shared.record(run.case, run.name, record)
+            for run in runs
+            if index < len(run.batches)
+            for record in run.batches[index]
+        ]
         build_records(spark, warehouse, table, records, case, index)
     outcomes = {run.name: Outcome() for run in runs}
+    columns = [column.name for column in table.schema.columns]
+    positions = {run.name: [columns.index(name) - 1 for name in shared.names(run.case).values()] for run in runs}
     for name, row in read_rows(spark, warehouse, table, case):
-        outcomes[name].read.append(row)
+        outcomes[name].read.append([row[position] for position in positions[name]])
     for name, row in served_rows(spark, table, folder / "serving", case):
-        outcomes[name].served.append(row)
+        outcomes[name].served.append([row[position] for position in positions[name]])
     return outcomes
-
-
-def shared_case(case: Case) -> Case:
-    """The case with a column in front that names the run; with one bucket, for speed, unless it says how many."""
-    options = (
-        case.options if any(name.startswith("bucket") for name in case.options) else {**case.options, "bucket": "1"}
-    )
-    return replace(
-        case,
-        columns=[{"name": RUN, "type": "STRING"}, *case.columns],
-        primary_key=[RUN, *case.primary_key],
-        options=options,
-    )
 
 
 def with_added_columns(warehouse: Warehouse, table: Table, case: Case, batch: int) -> Table:

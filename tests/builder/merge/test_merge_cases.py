@@ -1,13 +1,12 @@
 """Goal: every engine merges as the cases say, however the input is cut into builds; what can't be merged is refused.
 
 Method: the cases of tests/cases through real builds: as written, all records in one build, one record of a key a
-build. Afterwards `read` gives the rows, and so does a reader that opens the snapshot as a server does. Cases of one
-definition share a table: see tests/builder/merge/case_tables.py.
+build. Afterwards `read` gives the rows, and so does a reader that opens the snapshot as a server does. Cases share
+tables: see tests/builder/merge/case_tables.py.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,7 +19,8 @@ from stelae.errors import StelaeError
 from stelae.schema.sql import parse_create_table
 from stelae.schema.types import DataType
 from stelae.snapshot.warehouse import Warehouse
-from tests.builder.merge.case_tables import Outcome, Run, build_records, definition_of, run_together, runs_of
+from tests.builder.merge.case_tables import Outcome, Run, build_records, run_together, runs_of
+from tests.builder.merge.shared_table import SharedTable, definition_of, tables_of
 from tests.cases import FILES, Case, expected_rows, load
 
 if TYPE_CHECKING:
@@ -47,25 +47,25 @@ class Background:
         self.refusals: dict[str, Future[Refusal]] = {}
 
     def start(self, runs: Sequence[Run], refused: Sequence[Case]) -> None:
-        groups = defaultdict(list)
-        for run in runs:
-            groups[definition_of(run.case)].append(run)
-        for definition, group in groups.items():
-            self.outcomes[definition] = self.pool.submit(self._built, group)
+        for shared in tables_of(run.case for run in runs):
+            members = [run for run in runs if definition_of(run.case) in shared.numbers]
+            building = self.pool.submit(self._built, shared, members)
+            self.outcomes.update((run.name, building) for run in members)
         for case in refused:
             self.refusals[case.name] = self.pool.submit(refusal, self.spark, self.scratch.mktemp("refused"), case)
 
-    def _built(self, runs: list[Run]) -> dict[str, Outcome | StelaeError]:
+    def _built(self, shared: SharedTable, runs: list[Run]) -> dict[str, Outcome | StelaeError]:
         """If a build fails, each run is built alone, so that it fails for its own reason."""
         try:
-            return dict(run_together(self.spark, self.scratch.mktemp("runs"), runs))
+            return dict(run_together(self.spark, self.scratch.mktemp("runs"), shared, runs))
         except StelaeError as error:
             if len(runs) == 1:
                 return {runs[0].name: error}
-            return {name: outcome for run in runs for name, outcome in self._built([run]).items()}
+            alone = (self._built(SharedTable([run.case]), [run]) for run in runs)
+            return {name: outcome for outcomes in alone for name, outcome in outcomes.items()}
 
     def outcome(self, run: Run) -> Outcome:
-        outcome = self.outcomes[definition_of(run.case)].result()[run.name]
+        outcome = self.outcomes[run.name].result()[run.name]
         if isinstance(outcome, StelaeError):
             raise outcome
         return outcome
