@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import random
 import re
-import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from stelae import Client, Warehouse
 from stelae.service.options import ServerOptions
 from tests.service.listening import listening
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,11 +60,11 @@ class Page:
 
     def wait_until_served(self) -> None:
         newest = {str(name): self.warehouse.table(name).snapshots.latest_id() for name in self.warehouse.tables()}
-        deadline = time.monotonic() + 30
         with Client(self.url) as client:
-            while {info.name: info.snapshot for info in client.tables()} != newest:
-                assert time.monotonic() < deadline, "the server does not serve what was built"
-                time.sleep(0.05)
+            wait_until(
+                lambda: {info.name: info.snapshot for info in client.tables()} == newest,
+                "the server does not serve what was built",
+            )
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,7 @@ from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
+from tests.waiting import WAIT_S
 
 UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
     WITH ('bucket' = '3', 'auto-increment.fields' = 'id', 'auto-increment.cache-size' = '40')"""
@@ -57,7 +58,6 @@ REFUSED = {409, 503}
 """What a server may say to an insert that it can't take now; and, 503, to a lookup."""
 FRONTIER = 100
 """Keys that are new, and asked for by everybody at once."""
-WAIT_S = 60.0
 
 Rows = dict[bytes, bytes]
 """Row bytes by key bytes."""

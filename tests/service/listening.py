@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,8 +18,7 @@ import uvicorn
 from stelae.service.app import create_app
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
-
-WAIT_S = 30.0
+from tests.waiting import WAIT_S, wait_until
 
 
 @contextmanager
@@ -36,9 +34,7 @@ def listening(options: ServerOptions, warehouse: Warehouse, port: int = 0) -> It
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([socket_])))
         thread.start()
         try:
-            deadline = time.monotonic() + WAIT_S
-            while not app.ready and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda: app.ready)
             yield url
         finally:
             server.should_exit = True

@@ -25,11 +25,11 @@ from stelae.service.options import ServerOptions
 from stelae.service.watcher import Watcher
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import JSON, PROBLEM_JSON
+from tests.waiting import WAIT_S
 
 T = TypeVar("T")
 
 NEVER_S = 3600.0
-WAIT_S = 20.0
 
 USERS = "CREATE TABLE shop.users (user_id BIGINT, name STRING, city STRING, PRIMARY KEY (user_id) NOT ENFORCED)"
 LOOKUP = "/v1/tables/shop.users/lookup"

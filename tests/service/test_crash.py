@@ -44,7 +44,6 @@ from stelae.snapshot.warehouse import Warehouse
 from tests.length import length, only_long
 from tests.service.crashing import (
     UIDS,
-    WAIT_S,
     Books,
     Client,
     Clients,
@@ -56,6 +55,7 @@ from tests.service.crashing import (
     mint,
     stored_ids,
 )
+from tests.waiting import WAIT_S
 
 KINDS = ["kill", "standby", "race", "fold", "mint", "spark"]
 CI_SEED = 7

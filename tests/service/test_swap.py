@@ -30,6 +30,7 @@ from tests import s3
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Server, call, serving
 from tests.tables import commit_rows
+from tests.waiting import WAIT_S, wait_until
 
 
 @pytest.fixture
@@ -196,10 +197,7 @@ def test_replaced_snapshots_are_closed(users: Table, warehouse: Warehouse, monke
         for mark in "abcde":
             commit(users, mark)
             server.poll()
-        deadline = time.monotonic() + 10
-        while len(list(folder.iterdir())) > 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
-            gc.collect()
+        wait_until(lambda: gc.collect() >= 0 and len(list(folder.iterdir())) <= 2)
         assert len(list(folder.iterdir())) == 2  # the current and a kept one
     assert not folder.exists()
     assert not folder.parent.exists()
@@ -586,14 +584,11 @@ def test_lookups_without_pause_while_snapshots_come(users: Table, warehouse: War
         for number in range(2, commits + 1):
             make(number)
             server.poll()
-            deadline = time.monotonic() + 10
-            while not seen[number]:
-                assert time.monotonic() < deadline
-                assert not any(future.done() for future in asked), [f.exception() for f in asked if f.done()]
-                time.sleep(0.01)
+            wait_until(lambda number=number: seen[number] or any(future.done() for future in asked))
+            assert not any(future.done() for future in asked), [f.exception() for f in asked if f.done()]
         server._loop.call_soon_threadsafe(done.set)
         for future in asked:
-            future.result(10)
+            future.result(WAIT_S)
     assert set(seen) == set(range(1, commits + 1))
     assert sum(seen.values()) > 100
 
@@ -621,7 +616,7 @@ def test_a_request_finishes_on_the_snapshot_that_it_began_on(
             time.sleep(0.001)
         commit(users, "two")
         server.poll()
-        answer = asked.result(20).json
+        answer = asked.result(WAIT_S).json
     assert (served[0], served[-1]) == (1, 2)
     assert answer["snapshot"] == 1
     assert {row["name"] for row in answer["rows"]} == {"one"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -38,6 +37,7 @@ from tests.cases import Case, load
 from tests.length import only_long
 from tests.service.test_process import run
 from tests.tables import commit_rows
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -508,10 +508,7 @@ def server(folder: Path) -> Iterator[Client]:
 
 
 def wait_for_snapshot(client: Client, number: int) -> None:
-    deadline = time.monotonic() + 30
-    while client.describe("t").snapshot != number:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: client.describe("t").snapshot == number)
 
 
 def test_beside_a_server_its_ids_count(spark: SparkSession, tmp_path: Path) -> None:

@@ -85,11 +85,30 @@ def at_once(functions: dict[bytes, Any] | None = None) -> type[AnswerNowProtocol
     return answering({b"GET /now": digits} if functions is None else functions)
 
 
+class PromptLoop(asyncio.SelectorEventLoop):
+    """Where nothing waits for time: when nothing else is to be done, the clock jumps to what comes next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._ready_now = self._selector.select  # type: ignore[attr-defined]
+        self._selector.select = self._jump  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self._now
+
+    def _jump(self, timeout: float | None) -> Any:
+        found = self._ready_now(timeout and 0)
+        self._now += 0.0 if found else timeout or 0.0
+        return found
+
+
 def on_loop(test: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         await test()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=PromptLoop) as runner:
+        runner.run(run())
 
 
 def get(query: str = "k=1", headers: str = "", *, line: str = "GET /now?{} HTTP/1.1") -> bytes:

@@ -7,7 +7,6 @@ an index, a new snapshot behind one; indexes that do not fit, or can't be made.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from stelae.wire.arrow_stream import read_rows
 from tests.service.http.test_arrow import send
 from tests.service.serving import LOOKUP, USERS, Server, serving
 from tests.tables import commit_rows
+from tests.waiting import wait_until
 
 ROWS = 2000
 UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
@@ -88,10 +88,8 @@ def test_a_table_that_batches_ask_for_is_indexed(table: Table, tmp_path: Path) -
         server.clock.now += 10_000
         commit_rows(table, [{"user_id": i, "name": f"n{i}"} for i in range(ROWS)])
         server.poll()
-        deadline = time.monotonic() + 20
-        while folder.exists() and time.monotonic() < deadline:
-            server.run(_pause())  # what was served before is let go a little later
-        assert not folder.exists()
+        # What was served before is closed a little later.
+        wait_until(lambda: server.run(_pause()) or not folder.exists())
         indexes.close()
 
 

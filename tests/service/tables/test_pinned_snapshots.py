@@ -23,6 +23,7 @@ from stelae.storage.local import LocalStorage
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
 from tests.tables import commit_rows
+from tests.waiting import WAIT_S, wait_until
 
 IDLE_S = 600.0
 
@@ -259,7 +260,7 @@ def test_many_ask_at_once(users: Table, warehouse: Warehouse, monkeypatch: pytes
     def slowly(storage: LocalStorage, folder: str = "") -> Iterator[StoredFile]:
         if threading.current_thread().name.startswith("stelae-pins"):
             listings.append(folder)
-            go.wait(10)
+            go.wait(WAIT_S)
         return inner(storage, folder)
 
     with serving(warehouse) as server:
@@ -292,7 +293,5 @@ def test_files_go_when_the_last_pin_does(users: Table, warehouse: Warehouse, mon
         assert len(list(folder.iterdir())) == 2
         server.clock.now += IDLE_S + 1
         server.poll()
-        deadline = time.monotonic() + 10
-        while len(list(folder.iterdir())) > 1 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(list(folder.iterdir())) <= 1)
         assert len(list(folder.iterdir())) == 1

@@ -48,6 +48,7 @@ from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.service.listening import listening
 from tests.tables import commit_rows
+from tests.waiting import wait_until
 
 USERS = """
     CREATE TABLE shop.users (
@@ -925,13 +926,6 @@ def test_a_closed_client_says_so() -> None:
 def test_errors_of_the_client_travel_between_processes() -> None:
     error = pickle.loads(pickle.dumps(SnapshotGone("gone", place="p", hint="h")))
     assert (type(error), error.message, error.place, error.hint) == (SnapshotGone, "gone", "p", "h")
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def is_ready(client: Client, table: str) -> bool:

@@ -276,7 +276,11 @@ def test_many_small_records_are_put_some_thousands_at_a_time(tmp_path: Path, mon
     monkeypatch.setattr(
         OnlineRows, "put_many", lambda self, keys, rows: (puts.append(len(keys)), put_many(self, keys, rows))
     )
-    single = [record for a in range(20_000) for record in inserted(table.schema, from_log([a]))]
+    single = [
+        replace(record, keys=[key], rows=[row], asked=1)
+        for record in inserted(table.schema, from_log(range(20_000)))
+        for key, row in zip(record.keys, record.rows, strict=True)
+    ]
     assert replay(reader, entries(single)) == 20_000
     assert puts == [4096, 4096, 4096, 4096, 3616]
     puts.clear()

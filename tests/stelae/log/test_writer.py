@@ -48,6 +48,7 @@ from stelae.log.segments import (
 )
 from stelae.log.writer import LocalLogFile, LogWriter, remove_covered
 from stelae.storage.paths import segment_name
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[3]
 LOG_ID = bytes(range(16))
@@ -888,10 +889,10 @@ class Gate:
 
     def wait(self) -> None:
         self.entered.release()
-        assert self.allowed.acquire(timeout=10)
+        assert self.allowed.acquire(timeout=WAIT_S)
 
     async def flush_began(self) -> None:
-        assert await asyncio.to_thread(self.entered.acquire, timeout=10)
+        assert await asyncio.to_thread(self.entered.acquire, timeout=WAIT_S)
 
 
 def finish(work: Coroutine[Any, Any, None]) -> None:
@@ -1081,7 +1082,7 @@ def test_a_writer_that_is_killed_again_and_again(folder: Path) -> None:
         first = process.stdout.readline()
         time.sleep(rng.uniform(0, 0.15))
         process.kill()
-        rest, errors = process.communicate(timeout=30)
+        rest, errors = process.communicate(timeout=WAIT_S)
         assert process.returncode == -signal.SIGKILL, errors.decode()
         for line in (first + rest).decode().splitlines():
             offset, name = line.split()

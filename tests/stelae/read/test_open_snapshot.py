@@ -24,6 +24,7 @@ from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.memory import MemoryStorage
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
+from tests.waiting import WAIT_S
 
 SQL = "CREATE TABLE t (a INT, v STRING, PRIMARY KEY (a) NOT ENFORCED)"
 ROWS = [{"a": i, "v": str(i)} for i in range(100)]
@@ -211,7 +212,7 @@ def test_the_other_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_server_dies(request_bytes: bytes) -> None:
     """Killed before it had said what to prepare: its log, which outlives it, gets no traceback."""
     command = [sys.executable, "-P", "-m", "stelae.read.background_process"]
-    ended = subprocess.run(command, input=request_bytes, capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(command, input=request_bytes, capture_output=True, timeout=WAIT_S, check=False)
     assert (ended.stdout, ended.stderr) == (b"", b"")
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
-
 from stelae import Client
 from stelae.errors import StelaeError
-
-WAIT_S = 30.0
+from tests.waiting import wait_until
 
 
 def wait_until_served(url: str, table: str, snapshot: int | None) -> None:
     """Return when the server at `url` serves this snapshot of the table, or knows the table where it is None."""
-    deadline = time.monotonic() + WAIT_S
     with Client(url) as client:
-        while True:
+
+        def is_served() -> bool:
             try:
-                if client.describe(table).snapshot == snapshot:
-                    return
+                return client.describe(table).snapshot == snapshot
             except StelaeError:
-                pass
-            assert time.monotonic() < deadline, f"{table} is not served"
-            time.sleep(0.02)
+                return False
+
+        wait_until(is_served, f"{table} is not served")

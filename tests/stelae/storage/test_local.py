@@ -22,6 +22,7 @@ from stelae.storage.base import StoredFile, exists
 from stelae.storage.local import LocalStorage
 from stelae.storage.view import StorageView
 from tests.stelae.storage.conftest import write
+from tests.waiting import WAIT_S
 
 
 def test_a_server_can_link_to_local_files(local: LocalStorage, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_writer_killed_at_any_system_call(tmp_path: Path, action: str) -> None
         folder.mkdir()
         write(folder / "source", b"content")
         command = [sys.executable, "-c", CRASH, str(folder), action, str(crash_at)]
-        code = subprocess.run(command, check=False, timeout=60).returncode
+        code = subprocess.run(command, check=False, timeout=WAIT_S).returncode
         storage = LocalStorage(folder / "root")
         appeared.append(exists(storage, "a/file"))
         if appeared[-1]:
@@ -223,7 +224,7 @@ def test_one_of_several_processes_wins_each_name(local: LocalStorage) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     for process, name in zip(processes, "abc", strict=True):
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
         for number in map(int, out.split()):
             assert winners.setdefault(number, name) == name
