@@ -1,5 +1,5 @@
 """Names of the columns that a build adds to rows on their way; tables have none that start so
-(`stelae/schema/checks.py`).
+(`stelae/schema/column_checks.py`).
 
     change records   the table's columns, ACTION, HIDDEN, arrival (FILE, BLOCK, ORDER), ids for bitmap columns
     on their task    and ORDINAL, TASK

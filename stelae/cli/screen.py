@@ -44,7 +44,7 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A remark beside the answer, on standard error."""
+    """A remark that is not part of the answer, on standard error."""
     err().print(text, style="dim", soft_wrap=True)
 
 

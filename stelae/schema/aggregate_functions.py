@@ -37,7 +37,7 @@ class Function:
     can_retract: bool = False
     """Whether it can take a value back: -U, and -D where that does not remove the row."""
     parameters: tuple[str, ...] = ()
-    """Attributes of `ColumnOptions` that it looks at, beside `ignore_retract`."""
+    """Attributes of `ColumnOptions` that it looks at, besides `ignore_retract`."""
     aliases: tuple[str, ...] = ()
 
 

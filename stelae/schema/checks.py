@@ -13,7 +13,7 @@ from __future__ import annotations
 from stelae.errors import InvalidRequest
 from stelae.schema import types
 from stelae.schema.column_checks import (
-    check_columns_are_named_apart,
+    check_column_names_differ,
     check_is_plain,
     check_name_is_free,
     check_type,
@@ -27,7 +27,7 @@ from stelae.schema.table_schema import TableSchema
 
 def check_table(schema: TableSchema) -> None:
     """All rules, in the order in which a reader of the error would fix them."""
-    check_columns_are_named_apart(schema.columns)
+    check_column_names_differ(schema.columns)
     for column in schema.columns:
         check_name_is_free(column.name)
         check_type(column.type, column.name)

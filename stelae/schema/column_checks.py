@@ -16,7 +16,7 @@ RESERVED_PREFIXES = ("__stelae_", "_key_")
 RESERVED_NAMES = frozenset(
     (
         *("_bucket", "_sequence_number", "_value_kind", "_level", "_row_id"),  # builds; Paimon
-        *("__offset", "__timestamp", "__bucket"),  # Fluss, beside the rows
+        *("__offset", "__timestamp", "__bucket"),  # Fluss, next to the columns of rows
         *("_change_type", "_log_offset", "_commit_timestamp"),  # Fluss, in changelogs
     )
 )
@@ -26,7 +26,7 @@ RESERVED_NAMES = frozenset(
 # --- columns
 
 
-def check_columns_are_named_apart(columns: Sequence[Column]) -> None:
+def check_column_names_differ(columns: Sequence[Column]) -> None:
     """At least one column; no id twice; no two names that differ only in case, which Spark takes for one."""
     if not columns:
         raise InvalidRequest("the table has no columns")

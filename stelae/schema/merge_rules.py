@@ -24,7 +24,7 @@ POSITIONS = "__stelae_positions"
 """State: sequences of values that do not come from the newest record of their row, and pieces of text with theirs."""
 HIDDEN_SINCE = "__stelae_hidden_since"
 """State: when a hidden row became one, in milliseconds since 1970; null in visible rows."""
-POSITIONS_ID, HIDDEN_SINCE_ID = 1_000_001, 1_000_002  # In memory alone; apart from the ids of a table's columns.
+POSITIONS_ID, HIDDEN_SINCE_ID = 1_000_001, 1_000_002  # In memory alone; never among the ids of a table's columns.
 
 REMOVAL = -1  # On disk. Never renumber.
 """In place of a column id in POSITIONS: the sequence of the record that removed the row last."""

@@ -101,7 +101,7 @@ class Option:
         return None
 
 
-def declared(
+def declare(
     name: str,
     *aliases: str,
     kind: OptionKind,
@@ -132,7 +132,7 @@ def declared(
 class ColumnOptions:
     """The options of one column, typed: how its values are merged."""
 
-    aggregate_function: str | None = declared(
+    aggregate_function: str | None = declare(
         "fields.<column>.aggregate-function",
         "fields.<column>.agg",
         kind=FUNCTION,
@@ -142,20 +142,20 @@ class ColumnOptions:
         "`string_agg`, are taken too, in any case and with - for _; [merging.md](merging.md) has them, with the types "
         "that each takes. With `merge-engine` = `aggregation`, or for a member of a sequence group.",
     )
-    ignore_retract: bool = declared(
+    ignore_retract: bool = declare(
         "fields.<column>.ignore-retract",
         kind=BOOLEAN,
         default=False,
         does="With true, -U and -D leave the column as it is. Needed where its function cannot take a value back, "
         "unless such records are dropped.",
     )
-    distinct: bool = declared(
+    distinct: bool = declare(
         "fields.<column>.distinct",
         kind=BOOLEAN,
         default=False,
         does="Of `collect` and `listagg`: whether a value that is there already is left out.",
     )
-    delimiter: str | None = declared(
+    delimiter: str | None = declare(
         "fields.<column>.list-agg-delimiter",
         "fields.<column>.listagg.delimiter",
         "fields.<column>.string_agg.delimiter",
@@ -164,7 +164,7 @@ class ColumnOptions:
         shown_default="`,`",
         does="Of `listagg`: the text between two values. Spaces count.",
     )
-    nested_key: tuple[str, ...] = declared(
+    nested_key: tuple[str, ...] = declare(
         "fields.<column>.nested-key",
         kind=FIELDS,
         default=(),
@@ -172,14 +172,14 @@ class ColumnOptions:
         does="Of `nested_update` and `nested_partial_update`, which needs it: the fields of the ROW that say which "
         "element a new one replaces or changes.",
     )
-    nested_key_null_strategy: str = declared(
+    nested_key_null_strategy: str = declare(
         "fields.<column>.nested-key-null-strategy",
         kind=choice("merge", "ignore", "error"),
         default="merge",
         does="What becomes of an element with a null in its nested key. `merge`: null is a value like others. "
         "`ignore`: the element is dropped. `error`: the build fails.",
     )
-    nested_sequence_field: tuple[str, ...] = declared(
+    nested_sequence_field: tuple[str, ...] = declare(
         "fields.<column>.nested-sequence-field",
         kind=FIELDS,
         default=(),
@@ -187,7 +187,7 @@ class ColumnOptions:
         does="Of `nested_update` with a nested key: fields of the ROW that order the elements of a key. An element "
         "replaces another that is not greater.",
     )
-    count_limit: int | None = declared(
+    count_limit: int | None = declare(
         "fields.<column>.count-limit",
         kind=whole_numbers(1, 2**31 - 1),
         default=None,
@@ -196,7 +196,7 @@ class ColumnOptions:
         does="Of `nested_update`: with so many elements in the array, none is added; those of a nested key that is "
         "there still replace theirs.",
     )
-    ts_field: str | None = declared(
+    ts_field: str | None = declare(
         "fields.<column>.ts-field",
         kind=FIELD,
         default=None,
@@ -228,7 +228,7 @@ class FileOptions:
 class TableOptions:
     """The options of one table, typed. Made by `parse_options`; the fields are the declarations."""
 
-    bucket: int | None = declared(
+    bucket: int | None = declare(
         "bucket",
         "bucket.num",
         kind=BUCKET,
@@ -239,7 +239,7 @@ class TableOptions:
         "and there are more files. With -1 the first build of a partition chooses, by "
         "`dynamic-bucket.target-row-num`. Readers take the count that the snapshot recorded.",
     )
-    bucket_key: tuple[str, ...] = declared(
+    bucket_key: tuple[str, ...] = declare(
         "bucket-key",
         "bucket.key",
         kind=COLUMNS,
@@ -248,14 +248,14 @@ class TableOptions:
         does="Columns of the primary key whose hash chooses the bucket. A prefix lookup that gives all of them asks "
         "one bucket instead of every bucket.",
     )
-    primary_key_nullable: bool = declared(
+    primary_key_nullable: bool = declare(
         "primary-key.nullable",
         kind=BOOLEAN,
         default=False,
         does="With true, columns of the primary key that are not declared NOT NULL may be null, and null equals null "
         "as a key. Each such column takes a byte more in every key. Partition columns must be declared NOT NULL.",
     )
-    merge_engine: str = declared(
+    merge_engine: str = declare(
         "merge-engine",
         "table.merge-engine",
         kind=MERGE_ENGINE,
@@ -265,7 +265,7 @@ class TableOptions:
         "`partial-update`: a record changes the columns in which it is not null. `aggregation`: each column has a "
         "function.",
     )
-    version_column: str | None = declared(
+    version_column: str | None = declare(
         "merge-engine.versioned.ver-column",
         "table.merge-engine.versioned.ver-column",
         kind=COLUMN,
@@ -273,7 +273,7 @@ class TableOptions:
         does="Of `versioned`, which needs it: the column with the version, INT, BIGINT, TIMESTAMP or TIMESTAMP_LTZ. "
         "The later of two records with equal versions wins, and null is the least version.",
     )
-    sequence_field: tuple[str, ...] = declared(
+    sequence_field: tuple[str, ...] = declare(
         "sequence.field",
         kind=COLUMNS,
         default=(),
@@ -281,27 +281,27 @@ class TableOptions:
         does="Columns that order the records of a key. They are compared from left to right, null loses against any "
         "value, and the later input wins a tie.",
     )
-    sequence_descending: bool = declared(
+    sequence_descending: bool = declare(
         "sequence.field.sort-order",
         kind=SORT_ORDER,
         default=False,
         does="`ascending`: the record with the largest sequence is the last one. `descending`: the one with the "
         "smallest is. Null loses in both.",
     )
-    sequence_auto_padding: tuple[str, ...] = declared(
+    sequence_auto_padding: tuple[str, ...] = declare(
         "sequence.auto-padding",
         kind=choices("row-kind-flag", "second-to-micro", "millis-to-micro"),
         default=(),
         does="What decides between records with equal `sequence.field`. `row-kind-flag`: -U and -D come before +I and "
         "+U. `second-to-micro`, `millis-to-micro`: the order of the input, which decides anyway.",
     )
-    rowkind_field: str | None = declared(
+    rowkind_field: str | None = declare(
         "rowkind.field",
         kind=COLUMN,
         default=None,
         does="A STRING column that says what each record is: +I, -U, +U or -D. It is stored like any other column.",
     )
-    ignore_delete: bool = declared(
+    ignore_delete: bool = declare(
         "ignore-delete",
         "deduplicate.ignore-delete",
         "first-row.ignore-delete",
@@ -310,13 +310,13 @@ class TableOptions:
         default=False,
         does="With true, -D and -U records are dropped before records are merged, so no row is ever removed.",
     )
-    ignore_update_before: bool = declared(
+    ignore_update_before: bool = declare(
         "ignore-update-before",
         kind=BOOLEAN,
         default=False,
         does="With true, -U records are dropped before records are merged.",
     )
-    delete_behavior: str | None = declared(
+    delete_behavior: str | None = declare(
         "delete.behavior",
         "table.delete.behavior",
         kind=choice("allow", "ignore", "disable"),
@@ -327,33 +327,33 @@ class TableOptions:
         "table whose engine is given as `table.merge-engine` = `first_row`, `versioned` or `aggregation`, and of which "
         "no other option says what a delete does, has `ignore`, as it has in Fluss.",
     )
-    aggregation_remove_record_on_delete: bool = declared(
+    aggregation_remove_record_on_delete: bool = declare(
         "aggregation.remove-record-on-delete",
         kind=BOOLEAN,
         default=False,
         does="Of `aggregation`: with true, -D removes the row; -U still takes its values back.",
     )
-    partial_update_remove_record_on_delete: bool = declared(
+    partial_update_remove_record_on_delete: bool = declare(
         "partial-update.remove-record-on-delete",
         kind=BOOLEAN,
         default=False,
         does="Of `partial-update` without sequence groups: with true, -D removes the row, and -U is dropped.",
     )
-    remove_record_on_sequence_group: tuple[str, ...] = declared(
+    remove_record_on_sequence_group: tuple[str, ...] = declare(
         "partial-update.remove-record-on-sequence-group",
         kind=COLUMNS,
         default=(),
         does="Of `partial-update` with sequence groups: sequence columns of one group. A -D that is not older than the "
         "row in that group removes it.",
     )
-    default_aggregate_function: str | None = declared(
+    default_aggregate_function: str | None = declare(
         "fields.default-aggregate-function",
         kind=FUNCTION,
         default=None,
         shown_default="the engine's: last_non_null_value, and in a sequence group the newest value",
         does="The function of every column that has none of its own; the primary key and sequence columns have none.",
     )
-    sequence_groups: tuple[GroupOption, ...] = declared(
+    sequence_groups: tuple[GroupOption, ...] = declare(
         "fields.<columns>.sequence-group",
         kind=COLUMNS,
         default=(),
@@ -362,7 +362,7 @@ class TableOptions:
         "one or several with commas between them. A record whose sequence is not older replaces all of them, also by "
         "null; one whose sequence is null in every column leaves them alone.",
     )
-    tombstone_time_retained_ms: int | None = declared(
+    tombstone_time_retained_ms: int | None = declare(
         "tombstone.time-retained",
         kind=DURATION,
         default=None,
@@ -372,7 +372,7 @@ class TableOptions:
         "compared with; a build after this time forgets it, and a record that is still later then makes a new row. "
         "Stelae's own; for tables that keep hidden rows.",
     )
-    auto_increment_fields: tuple[str, ...] = declared(
+    auto_increment_fields: tuple[str, ...] = declare(
         "auto-increment.fields",
         "table.auto-increment.fields",
         kind=COLUMNS,
@@ -382,7 +382,7 @@ class TableOptions:
         "integer from 1, unique in the table over all its partitions and buckets. Builds and tablet servers mint the "
         "ids; input can't give them. [dictionary.md](dictionary.md) shows it at work.",
     )
-    auto_increment_cache_size: int = declared(
+    auto_increment_cache_size: int = declare(
         "auto-increment.cache-size",
         "table.auto-increment.cache-size",
         "table.auto-inc.batch-size",
@@ -392,7 +392,7 @@ class TableOptions:
         does="How many ids a tablet server claims at a time. More: fewer claims. Fewer: fewer ids stay unused when a "
         "server is gone for good. A build claims exactly what it needs.",
     )
-    dynamic_bucket_target_row_num: int = declared(
+    dynamic_bucket_target_row_num: int = declare(
         "dynamic-bucket.target-row-num",
         kind=whole_numbers(1),
         default=2_000_000,
@@ -400,7 +400,7 @@ class TableOptions:
         alterable=True,
         does="Rows that a bucket should have when the build chooses the bucket count. Refused with a fixed `bucket`.",
     )
-    dynamic_bucket_max_buckets: int | None = declared(
+    dynamic_bucket_max_buckets: int | None = declare(
         "dynamic-bucket.max-buckets",
         kind=BUCKETS,
         default=None,
@@ -409,7 +409,7 @@ class TableOptions:
         alterable=True,
         does="The most buckets that the build may choose. Refused with a fixed `bucket`.",
     )
-    snapshot_num_retained: int = declared(
+    snapshot_num_retained: int = declare(
         "snapshot.num-retained",
         kind=whole_numbers(1),
         default=10,
@@ -418,7 +418,7 @@ class TableOptions:
         does="How many of the newest snapshots stay readable; expiring frees the files that only older ones use. "
         "Pinned snapshots are kept as well.",
     )
-    snapshot_max_count_change: float | None = declared(
+    snapshot_max_count_change: float | None = declare(
         "snapshot.max-count-change",
         kind=FRACTION,
         default=None,
@@ -428,7 +428,7 @@ class TableOptions:
         does="A build fails, and commits nothing, if the new snapshot would have more or fewer rows than its parent by "
         "more than this part: 0.2 or 20% allows a fifth.",
     )
-    file_compression: str = declared(
+    file_compression: str = declare(
         "file.compression",
         kind=choice("lz4", "zstd", "none"),
         default="lz4",
@@ -440,7 +440,7 @@ class TableOptions:
         "the block cache: lookups take less time, in large tables half, while the files fit into free memory. "
         "[Decision 21](decisions/0021-rocksdb-options.md) has the measurements.",
     )
-    file_compression_zstd_level: int | None = declared(
+    file_compression_zstd_level: int | None = declare(
         "file.compression.zstd-level",
         kind=whole_numbers(1, 19),
         default=None,
@@ -450,7 +450,7 @@ class TableOptions:
         "larger. 9: writing takes five times as long, files are a few percent smaller. Reading is not slower. Refused "
         "with another `file.compression`.",
     )
-    file_block_size: int | None = declared(
+    file_block_size: int | None = declare(
         "file.block-size",
         kind=sizes(512, 65_536),
         default=None,

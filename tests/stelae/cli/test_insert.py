@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import arguments, lookup, run
+from stelae.cli import lookup, run
 from stelae.log.epochs import TableOwnership
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
@@ -27,12 +27,6 @@ VISITS = """CREATE TABLE shop.visits (day DATE NOT NULL, n INT, id BIGINT, PRIMA
 PLAIN = "CREATE TABLE shop.plain (k INT, v STRING NOT NULL, PRIMARY KEY (k) NOT ENFORCED)"
 
 Stelae = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (arguments.WAREHOUSE_VARIABLE, lookup.URL_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

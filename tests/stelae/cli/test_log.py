@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import arguments, run
+from stelae.cli import run
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.log.reader import LogState, recover
@@ -19,11 +19,6 @@ from stelae.log.records import Granted, Inserted
 from stelae.log.writer import LogWriter
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import segment_name
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(arguments.WAREHOUSE_VARIABLE, raising=False)
 
 
 @pytest.fixture
