@@ -245,7 +245,7 @@ def look_up(console: Console, client: Client) -> None:
     console.print(f"  one plane a request: {seconds * 1000:.2f} ms, Python client and HTTP included")
 
 
-PAUSE_S = 0.002
+LOOKUP_PAUSE_S = 0.002
 """Between two lookups: Spark has the machine for itself most of the time."""
 
 
@@ -273,7 +273,7 @@ class Watch:
             except StelaeError as error:
                 self.failures.append(str(error))
             self.milliseconds.append((time.perf_counter() - started) * 1000)
-            time.sleep(PAUSE_S)
+            time.sleep(LOOKUP_PAUSE_S)
 
 
 def change_while_serving(

@@ -2,9 +2,10 @@
 
     plan → base → merge → sort → write → validate → commit
 
-`run_build` is that line. What it stands on, parent and owner of the table, is in `builder/base/parent.py`; rows that
-were written online come into the base by `builder/base/log_rows.py`; tables that give their keys ids have them counted
-and claimed before the write (`builder/write/id_assignment.py`).
+`run_build` is that line. Who may write, which snapshot is the parent and how far the log is covered is one object, the
+lease (`builder/base/lease.py`), made at the start and handed down. Rows that were written online come into the base by
+`builder/base/log_rows.py`; tables that give their keys ids have them counted and claimed before the write
+(`builder/write/run.py`).
 
 Files are verified where they are written (`builder/write/bucket_writer.py`) and once more by the commit. The driver
 sees counts and names of files, never rows. Nothing that readers can see changes before the last step, and the last step
@@ -21,8 +22,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 from uuid import uuid4
 
+from stelae.builder.base.lease import BuildLease, acquire_lease
 from stelae.builder.base.log_rows import LoggedRows, rows_of_log
-from stelae.builder.base.parent import Ground, standing_on
 from stelae.builder.base.rows import base_rows, former_rows
 from stelae.builder.base.snapshot_rows import count_overlaid, stored_rows
 from stelae.builder.input.change_records import change_records
@@ -103,20 +104,17 @@ def run_build(
                 frame, schema, options.row_kind, targets=targets, allow_missing_columns=options.allow_missing_columns,
                 ignore_extra_columns=options.ignore_extra_columns, has_arrival=has_arrival,
             )  # fmt: skip
-            build_id = uuid4().hex
-            ground = stack.enter_context(standing_on(target, f"build-{build_id}"))
-            of_log = rows_of_log(spark, target, ground) if mode == "merge" or schema.auto_increment else nullcontext()
+            lease = stack.enter_context(acquire_lease(target, uuid4().hex))
+            of_log = rows_of_log(spark, lease) if mode == "merge" or schema.auto_increment else nullcontext()
             logged = stack.enter_context(of_log)
-            plan = make_plan(
-                target, schema, changes.frame, mode, targets, ground=ground, logged=logged, build_id=build_id
-            )
+            plan = make_plan(lease, changes.frame, mode, targets, logged)
         with phases.run("write"):
             base = base_rows(spark, plan, logged)
             records = merge_input(base, changes.frame, plan)
             rows = merge(records, plan, retracts=changes.retracts)
             if plan.mints and mode == "overwrite":
                 rows = with_former_ids(rows, former_rows(spark, plan, logged), plan)
-            written = write_with_ids(rows, plan, ground) if plan.mints else Written(write(rows, plan))
+            written = write_with_ids(rows, plan, lease) if plan.mints else Written(write(rows, plan))
         reports = written.reports
         rows_in = sum(report.rows_in for report in reports) - plan.base_rows
         # Records that ignore-delete drops are input all the same.
@@ -133,7 +131,7 @@ def run_build(
             if not options.allow_count_change:
                 check_count_change(plan, snapshot)
         with phases.run("commit"):
-            snapshot = commit(snapshot, plan, ground, reports)
+            snapshot = commit(snapshot, lease, reports)
     report = BuildReport(
         snapshot=snapshot,
         table=str(target.name),
@@ -179,18 +177,14 @@ def check_travels(table: Table) -> None:
 
 
 def make_plan(
-    table: Table,
-    schema: TableSchema,
+    lease: BuildLease,
     changes: DataFrame,
     mode: Mode,
     targets: frozenset[str] | None = None,
-    *,
-    ground: Ground,
     logged: LoggedRows | None = None,
-    build_id: str,
 ) -> BuildPlan:
     """Decide partitions, buckets and tasks. Counts the input where the plan depends on it, and only there."""
-    parent = ground.parent
+    table, schema, parent = lease.table, lease.table.schema, lease.parent
     if parent is not None and parent.schema_id > schema.id:
         raise Conflict(
             f"the table was altered meanwhile: its newest snapshot has schema {parent.schema_id}, not {schema.id}",
@@ -208,10 +202,10 @@ def make_plan(
         partitions, kept = (plan_whole(schema, changes, merged_parent, sum(log_counts.values())),), ()
     limit = int(changes.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
     return BuildPlan(
-        table, schema, parent, mode, partitions, targets, kept, log_until=ground.log_until,
+        table, schema, parent, mode, partitions, targets, kept, log_until=lease.log.until,
         log_rows=sum(log_counts.values()), replaced_rows=logged.replaced if logged is not None and log_counts else 0,
         overlaid_rows=count_overlaid(changes.sparkSession, table, schema, [p.base for p in partitions if p.base]),
-        task_limit=4 * limit, build_id=build_id,
+        task_limit=4 * limit, build_id=lease.build_id,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ So of one key a visible stored row comes first, then the row of the log, then a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stelae.builder.base.parent import Ground
+from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.snapshot_rows import as_declared
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
 from stelae.builder.plan.columns import HIDDEN_COLUMN, PARENT_ORDINAL_COLUMN, REPLACES_HIDDEN_COLUMN
@@ -31,9 +31,8 @@ from stelae.builder.plan.partitions import Values, sum_partitions
 from stelae.builder.plan.placement import with_places
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, StelaeError
-from stelae.log.reader import LogPart, log_parts, read_part
+from stelae.log.reader import LogPart, read_part
 from stelae.log.records import Inserted
-from stelae.log.takeover import log_folder
 from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema
@@ -79,12 +78,13 @@ class LoggedRows:
 
 
 @contextmanager
-def rows_of_log(spark: SparkSession, table: Table, ground: Ground) -> Iterator[LoggedRows | None]:
+def rows_of_log(spark: SparkSession, lease: BuildLease) -> Iterator[LoggedRows | None]:
     """The rows of the log that a build covers, as long as the block runs; None where there are no records."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
-    frame = _log_rows(spark, table, ground.parent, ground.log_from, ground.log_until)
+    table = lease.table
+    frame = _log_rows(spark, table, lease.parent, lease.log_parts())
     if frame is None:
         yield None
         return
@@ -97,19 +97,16 @@ def rows_of_log(spark: SparkSession, table: Table, ground: Ground) -> Iterator[L
         frame.unpersist()
 
 
-def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, first: int, until: int) -> DataFrame | None:
-    """The rows of the log's records from `first` to `until` - 1 whose key is not visible in the parent."""
+def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, parts: Sequence[LogPart]) -> DataFrame | None:
+    """The rows of the log's records in some parts whose key is not visible in the parent."""
     from pyspark.sql import functions as f
 
     schema = table.schema
-
-    folder = log_folder(table.storage)
-    parts = log_parts(folder, first, until) if folder is not None and first < until else ()
     if not parts:
         return None
     state = state_columns(schema)
     decoder = RowDecoder(table, schema, state)
-    read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, parts), decoder.ddl)
+    read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, tuple(parts)), decoder.ddl)
     declared = as_declared([*schema.columns, *state])
     if parent is None:
         return read.select(*declared, HIDDEN_COLUMN, f.lit(False).alias(REPLACES_HIDDEN_COLUMN))

@@ -1,4 +1,4 @@
-"""Ids from the server that owns the table: a build beside it mints none for keys that the server could be asked for.
+"""Ids from the server that owns the table: a build mints none for keys that this server could be asked for.
 
     rows without an id, in batches       of partitions that the parent has
       → insert-if-not-exists             found there or inserted, the answer has the id      executors
@@ -15,9 +15,9 @@ To ask again for the same keys gives the same ids: tasks and requests can be rep
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,17 +30,31 @@ from stelae.snapshot.manifest import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PATIENCE_S = 60.0
+T = TypeVar("T")
+
+SERVER_WAIT_S = 60.0
 """How long a server may take to serve the parent, or to come back."""
-PAUSE_S = 0.5
+SERVER_PAUSE_S = 0.5
 REQUEST_TIMEOUT_S = 60.0
+
+
+def while_unavailable(call: Callable[[], T], *, wait_s: float, pause_s: float) -> T:
+    """What `call` returns. Unavailable is waited out: it is called again, and the error raised after `wait_s`."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return call()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(pause_s)
 
 
 def wait_until_served(server: Epoch, table: str, parent: Snapshot | None) -> None:
     """Return when the server serves the parent or a newer snapshot. Unavailable when it does not in time."""
     if parent is None:
         return
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + SERVER_WAIT_S
     with Client(_url(server), timeout_s=REQUEST_TIMEOUT_S) as client:
         while (served := _served(client, table, deadline)) < parent.id:
             if time.monotonic() > deadline:
@@ -50,7 +64,7 @@ def wait_until_served(server: Epoch, table: str, parent: Snapshot | None) -> Non
                     hint="it has to load that before ids can be asked for: its log says what keeps it; or stop it, and "
                     "the build mints the ids",
                 )
-            time.sleep(PAUSE_S)
+            time.sleep(SERVER_PAUSE_S)
 
 
 def acknowledged(server: Epoch, table: str) -> int:
@@ -142,21 +156,18 @@ class AskOwner:
     def _ask(self, keys: list[dict[str, Any]], client: Client) -> list[int]:
         """The ids of keys. A server that is away for a moment is waited for; one that lost the table is not."""
         name = self.schema.options.auto_increment_fields[0]
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                rows = client.insert_if_not_exists(self.table, keys, columns=[name])
-                break
-            except Unavailable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(PAUSE_S)
-            except (Conflict, NotFound) as exc:
-                raise Conflict(
-                    f"{self.server} owned the table when the build began, and does not now: {exc.message}",
-                    place=self.table,
-                    hint="nothing was committed; build again",
-                ) from exc
+        try:
+            rows = while_unavailable(
+                lambda: client.insert_if_not_exists(self.table, keys, columns=[name]),
+                wait_s=SERVER_WAIT_S,
+                pause_s=SERVER_PAUSE_S,
+            )
+        except (Conflict, NotFound) as exc:
+            raise Conflict(
+                f"{self.server} owned the table when the build began, and does not now: {exc.message}",
+                place=self.table,
+                hint="nothing was committed; build again",
+            ) from exc
         ids = [None if row is None else row[name] for row in rows]
         missing = next((key for key, number in zip(keys, ids, strict=True) if number is None), None)
         if missing is not None:

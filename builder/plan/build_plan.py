@@ -104,11 +104,6 @@ class BuildPlan:
         return self.rules.aggregates or self.targets is not None or self.mints
 
     @property
-    def owner(self) -> str:
-        """The build's name as an owner of the table."""
-        return f"build-{self.build_id}"
-
-    @property
     def mints(self) -> bool:
         """Whether the table gives its keys ids."""
         return self.schema.auto_increment is not None

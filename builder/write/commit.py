@@ -9,10 +9,10 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from stelae.builder.base.parent import Ground
+from stelae.builder.base.lease import BuildLease
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.write.bucket_writer import BucketReport
-from stelae.errors import Conflict, CorruptData, InvalidRequest
+from stelae.errors import Conflict, InvalidRequest
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.version import __version__
@@ -83,36 +83,13 @@ def check_count_change(plan: BuildPlan, snapshot: Snapshot) -> None:
         )
 
 
-def commit(snapshot: Snapshot, plan: BuildPlan, ground: Ground, reports: Sequence[BucketReport]) -> Snapshot:
-    """Commit, or leave nothing behind where it is known that it failed. Returns the snapshot as it is stored."""
-    ground.outcome_unknown = True
+def commit(snapshot: Snapshot, lease: BuildLease, reports: Sequence[BucketReport]) -> Snapshot:
+    """Commit, or leave nothing behind where somebody else was first. Returns the snapshot as it is stored."""
     try:
-        stored = commit_behind_fences(snapshot, plan, ground)
+        return lease.commit(snapshot)
     except Conflict:
-        ground.outcome_unknown = False
-        discard(plan.table, reports)
+        discard(lease.table, reports)
         raise
-    except (CorruptData, InvalidRequest):
-        ground.outcome_unknown = False
-        raise
-    ground.outcome_unknown = False
-    return stored
-
-
-def commit_behind_fences(snapshot: Snapshot, plan: BuildPlan, ground: Ground) -> Snapshot:
-    """Commit; behind the copies of its parent that new owners of the table have put to stop others.
-
-    They stop a build that owned the table as well. One that leaves it to its owner has minted nothing that another
-    owner could mint.
-    """
-    snapshots = plan.table.snapshots
-    while True:
-        try:
-            return snapshots.commit(snapshot)
-        except Conflict:
-            if ground.takeover is not None or snapshots.read(snapshot.id).kind != "fence":
-                raise
-            snapshot = replace(snapshot, id=snapshot.id + 1, parent=snapshot.id)
 
 
 def discard(table: Table, reports: Sequence[BucketReport]) -> None:

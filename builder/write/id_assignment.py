@@ -4,7 +4,7 @@
       → computed once, and kept while the build runs
       → count_ids     per slot: rows with an id, rows that need one                        numbers for the driver
       → claim_ids     one claim of exactly that many, cut into ranges by slot              driver
-        (beside a server that owns the table: builder/base/owner_client.py)
+        (of keys that a server owns: builder/base/owner_client.py)
       → IdRanges      the writer numbers the rows of its slots in key order                executors
       → check_ids     each id once, all of them claimed, none lost                         writer and driver
 
@@ -22,15 +22,15 @@ from itertools import accumulate
 from operator import and_
 from typing import TYPE_CHECKING
 
+from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.owner_client import AskOwner
-from stelae.builder.base.parent import Ground
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.placement import by_key, on_tasks, with_places
 from stelae.builder.write.bucket_writer import BucketReport, IdRanges
 from stelae.errors import CorruptData
-from stelae.log.id_claims import IdRange, TableClaims, id_limit
+from stelae.log.id_claims import IdRange, TableClaims
 from stelae.schema import types as t
 from stelae.schema.merge_rules import stored_columns
 
@@ -108,35 +108,21 @@ def id_position(plan: BuildPlan) -> int:
     return len(plan.schema.key_columns) + stored_columns(plan.schema).index(plan.schema.auto_increment)
 
 
-def table_claims(plan: BuildPlan) -> TableClaims:
-    if plan.schema.auto_increment is None:
-        raise ValueError("the table gives no ids")
-    return TableClaims(plan.table.storage, id_limit(plan.schema.auto_increment))
-
-
-def asked_slots(plan: BuildPlan, ground: Ground) -> frozenset[int]:
+def asked_slots(plan: BuildPlan, lease: BuildLease) -> frozenset[int]:
     """Slots whose new keys get their ids from the server that owns the table: those of partitions that it may serve."""
-    if ground.server is None or plan.parent is None:
+    if lease.server is None or plan.parent is None:
         return frozenset()
     known = plan.parent.by_values
     return frozenset(slot for slot, (partition, _) in plan.slots.items() if partition.values in known)
 
 
-def ask_owner(plan: BuildPlan, ground: Ground, slots: Collection[int]) -> AskOwner | None:
+def ask_owner(plan: BuildPlan, lease: BuildLease, slots: Collection[int]) -> AskOwner | None:
     """What the writer asks for the ids of new keys in some slots; None where there are no such slots."""
-    if ground.server is None or not slots:
+    if lease.server is None or not slots:
         return None
     partitions = {slot: plan.slots[slot][0].values for slot in slots}
     at_hidden = 1 + len(plan.schema.key_columns) + len(stored_columns(plan.schema))
-    return AskOwner(plan.schema, str(plan.table.name), ground.server, partitions, 1 + id_position(plan), at_hidden)
-
-
-def claim_ids(counts: IdCounts, plan: BuildPlan, epoch: int) -> IdRange | None:
-    """The ids of the build, durably its own; None where none is needed. InvalidRequest when the column has no more."""
-    if not counts.total_needed:
-        return None
-    claim = table_claims(plan).claim(counts.total_needed, owner=plan.owner, epoch=epoch, purpose="build")
-    return claim.ids
+    return AskOwner(plan.schema, str(plan.table.name), lease.server, partitions, 1 + id_position(plan), at_hidden)
 
 
 def id_ranges(counts: IdCounts, ids: IdRange | None) -> IdRanges:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.owner_client import AskOwner, wait_until_served
-from stelae.builder.base.parent import Ground
 from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.errors import translated
@@ -24,10 +24,8 @@ from stelae.builder.write.id_assignment import (
     ask_owner,
     asked_slots,
     check_ids,
-    claim_ids,
     count_ids,
     id_ranges,
-    table_claims,
 )
 from stelae.errors import CorruptData
 from stelae.log.id_claims import IdRange
@@ -53,22 +51,22 @@ class Written:
     """New keys whose ids the owner of the table gave."""
 
 
-def write_with_ids(rows: DataFrame, plan: BuildPlan, ground: Ground) -> Written:
+def write_with_ids(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Written:
     """Count the rows that need an id, claim as many, then write. The rows are merged once, and kept meanwhile."""
     from pyspark import StorageLevel
 
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
-            counts, asked = count_ids(rows, plan).split(asked_slots(plan, ground))
-        if ground.server is not None and (counts.needed or asked.needed):
-            wait_until_served(ground.server, str(plan.table.name), plan.parent)
-        ids = claim_ids(counts, plan, ground.epoch)
-        reports = write(rows, plan, id_ranges(counts, ids), ask_owner(plan, ground, asked.needed))
+            counts, asked = count_ids(rows, plan).split(asked_slots(plan, lease))
+        if lease.server is not None and (counts.needed or asked.needed):
+            wait_until_served(lease.server, str(plan.table.name), lease.parent)
+        ids = lease.claim_ids(counts.total_needed)
+        reports = write(rows, plan, id_ranges(counts, ids), ask_owner(plan, lease, asked.needed))
     finally:
         rows.unpersist()
     try:
-        check_ids(reports, counts, table_claims(plan))
+        check_ids(reports, counts, lease.claims)
     except CorruptData:
         discard(plan.table, reports)
         raise

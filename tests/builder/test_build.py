@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.builder import BuildReport, Progress, build, read, run_build
-from stelae.builder.base.parent import Ground
+from stelae.builder.base.lease import BuildLease
 from stelae.builder.input.change_records import change_records
 from stelae.builder.job import make_plan
 from stelae.builder.plan.build_plan import choose_bucket_count
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
+from stelae.log.takeover import LogRange
 from stelae.read.open_snapshot import open_snapshot
 from stelae.schema.sql import parse_create_table
 from stelae.snapshot.warehouse import Table, Warehouse
@@ -183,7 +184,7 @@ def test_many_partitions_share_few_tasks(spark: SparkSession, tmp_path: Path) ->
     table = warehouse.create_table(VISITS)
     frame = spark.range(3000).selectExpr("concat('d', id % 40) AS dt", "cast(id AS INT) AS id", "1 AS pages")
     changes = change_records(frame, table.schema, None)
-    plan = make_plan(table, table.schema, changes.frame, "merge", ground=Ground(None), build_id="1")
+    plan = make_plan(BuildLease(table, "1", None, LogRange(0, 0)), changes.frame, "merge")
     assert (plan.slot_count, plan.task_count, plan.one_slot_a_task) == (80, 16, False)
     snapshot = build(spark, warehouse, "visits", frame)
     assert len(snapshot.partitions) == 40
