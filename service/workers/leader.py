@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
@@ -24,9 +23,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from stelae.read.background_process import child_environment
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.http.asgi import App
 from stelae.service.options import ServerOptions
@@ -340,6 +339,7 @@ class FollowerHandle:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # not from the working folder
                 "-m",
                 "stelae.service.workers.follower",
                 *map(str, theirs),
@@ -347,7 +347,7 @@ class FollowerHandle:
                 stdout=sys.stderr.fileno(),  # standard output is for the line that says that all is ready
                 pass_fds=theirs,
                 start_new_session=True,  # Ctrl-C is for the leader, which ends this one by itself
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env=child_environment(),
             )
         except BaseException:
             for mine, _ in pairs:

@@ -48,7 +48,7 @@ def run_in_background_process(work: Callable[..., R], *arguments: object, stop: 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the server, which ends this one by itself
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+        env=child_environment(),
     )
     with process:
         while True:
@@ -69,6 +69,15 @@ def run_in_background_process(work: Callable[..., R], *arguments: object, stop: 
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of another Python, started with -P, that is part of this program: it finds modules where this one
+    does, but for the working folder. What lies there is the user's, unless stelae itself was imported from it.
+    """
+    home, here = (os.path.realpath(folder) for folder in (Path(__file__).parents[2], Path.cwd()))
+    paths = [os.path.realpath(path) for path in sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path != here or path == home)}
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,9 +72,11 @@ class Process:
 
 
 @contextmanager
-def run(warehouse: Path, *arguments: str) -> Iterator[Process]:
-    command = [sys.executable, "-m", "stelae", "serve", "-w", str(warehouse), "--port", "0", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def run(
+    warehouse: Path, *arguments: str, stelae: Sequence[str] = ("-m", "stelae"), cwd: Path | None = None
+) -> Iterator[Process]:
+    command = [sys.executable, *stelae, "serve", "-w", str(warehouse), "--port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -119,6 +121,31 @@ def test_serve_and_stop(warehouse: Path) -> None:
         assert code == 0
         assert "Traceback" not in log
     assert not (warehouse / SERVING_FOLDER).exists()
+
+
+IN_THE_WORKING_FOLDER = ("json.py", "pickle.py", "stelae.py", "stelae/__init__.py", "service/__init__.py", "uvicorn.py")
+
+
+def test_nothing_is_imported_from_the_working_folder(warehouse: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    for name in IN_THE_WORKING_FOLDER:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("raise SystemExit('imported from the working folder')")
+    # As a script of a package does it, and with a path that has the working folder in front by the time of the start.
+    start = "import sys, stelae.cli, stelae.service.server; sys.path.insert(0, ''); stelae.cli.main()"
+    with run(warehouse, "--workers", "2", "--poll-interval", "0.05", stelae=("-P", "-c", start), cwd=folder) as server:
+        assert "with 2 workers" in server.line
+        commit_rows(Warehouse(warehouse).table("shop.users"), [{"user_id": 7, "name": "new", "city": None}])
+        deadline = time.monotonic() + 60
+        while orjson.loads(server.get(f"{LOOKUP}?user_id=7")[1])["snapshot"] == 1:  # a process loads the next one
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        metrics = server.get("/metrics")[1].decode()
+        assert "stelae_worker_restarts_total 0.0" in metrics
+        assert 'stelae_worker_requests_total{worker="1"}' in metrics
+        server.signal(signal.SIGTERM)
+        code, log = server.ended()
+        assert (code, "working folder" in log) == (0, False), log
 
 
 def test_new_snapshots_are_noticed(warehouse: Path) -> None:
