@@ -6,9 +6,11 @@ here opens a file or knows a snapshot.
     arrow.py         the column types in Arrow, and the buffers below its arrays
     values.py        a value as JSON, text, Python; temporal.py: dates, times and timestamps
     partitions.py    the values of a partition
-    keys.py          key columns to bytes whose order is the order of the values
+    keys.py          key columns to bytes whose order is the order of the values; key_columns.py: one column;
+                     vectorised_keys.py: many keys
     buckets.py       which bucket a key is in: Spark's xxhash64, bit for bit
-    rows.py          value columns to row bytes; row_fields.py: one field of a row; byte_cursor.py: many rows at a time
+    rows.py          value columns to row bytes; row_fields.py: one field of a row
+    byte_cursor.py   bytes of many rows or keys: taken apart and put together; errors.py: what goes wrong in a codec
     key_batch.py     many keys as columns: for batches of lookups
 """
 

@@ -35,7 +35,8 @@ from stelae.encoding.arrow import (
     fixed_values,
 )
 from stelae.encoding.errors import CONVERSION_ERRORS
-from stelae.encoding.keys import normal_floats, plain_bytes, refused_value, text_bytes
+from stelae.encoding.key_columns import normal_floats, plain_bytes, text_bytes
+from stelae.encoding.keys import refused_value
 from stelae.errors import InvalidRequest
 from stelae.schema.types import NESTED, Binary, Boolean, DataType, Decimal, Double, Float, String, quote_name
 

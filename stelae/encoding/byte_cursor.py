@@ -1,7 +1,7 @@
 """Bytes of many rows: taking them apart from the front, and putting them together.
 
-A batch of rows or cells is `data[starts[i]:ends[i]]`, ascending, as in an Arrow BinaryArray. Nothing here loops over
-rows: numpy copies pieces of one width, Arrow pieces of many.
+A batch of rows, keys or cells is `data[starts[i]:ends[i]]`, ascending, as in an Arrow BinaryArray. Nothing here loops
+over rows: numpy copies pieces of one width, Arrow pieces of many.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 class Cursor:
     """What is left of each row of a batch. Each take goes on from there; CorruptData when a row has no such bytes."""
+
+    too_short = "it ends within its values"
+    too_long = "bytes follow its values"
 
     def __init__(self, data: Bytes, starts: Positions, ends: Positions | Offsets) -> None:
         self._data, self._starts, self._ends = data, starts, ends
@@ -55,16 +58,12 @@ class Cursor:
         """The next `sizes[i]` bytes of each cell, end to end."""
         starts = self._starts
         self.skip(sizes)
-        rows = len(starts)
         total = int(sizes.sum())
         if total == 0:
             return np.zeros(0, np.uint8)
         if int(self._starts[-1] - starts[0]) == total:  # nothing between them
             return self._data[starts[0] : self._starts[-1]]
-        # Pieces and the gaps between them are one Arrow array, of which Arrow takes the pieces.
-        offsets = np.stack([starts, self._starts], axis=1).reshape(-1)
-        pieces = from_variable(pa.binary(), offsets, self._data).take(pa.array(np.arange(0, 2 * rows - 1, 2)))
-        return variable_values(pieces)[1][:total]
+        return variable_values(self._pieces(starts, self._starts))[1][:total]
 
     def take_rest(self, sizes: Sequence[NumpyValues], wanted: Sequence[int]) -> tuple[Offsets, Bytes]:
         """All that is left: cells side by side, in row `i` of the sizes `sizes[0][i]`, `sizes[1][i]`, and so on.
@@ -78,7 +77,7 @@ class Cursor:
             np.add(bounds[i], size, out=bounds[i + 1])
         self._starts = bounds[count]
         if not (self._starts == self._ends).all():
-            self.check(self._starts <= self._ends, "it ends within its values")
+            self.check(self._starts <= self._ends, self.too_short)
             self.finish()
         if not rows or not wanted:
             return np.zeros(rows * len(wanted) + 1, np.int32), np.zeros(0, np.uint8)
@@ -91,12 +90,22 @@ class Cursor:
 
     def skip(self, sizes: Positions | np.int64) -> None:
         stops = self._starts + sizes
-        self.check(stops <= self._ends, "it ends within its values")
+        self.check(stops <= self._ends, self.too_short)
         self._starts = stops
 
     def finish(self) -> None:
         """Nothing may be left."""
-        self.check(self._starts == self._ends, "bytes follow its values")
+        self.check(self._starts == self._ends, self.too_long)
+
+    def _pieces(self, starts: Positions, stops: Positions | Offsets) -> pa.Array:
+        """`data[starts[i]:stops[i]]` of each row, a BinaryArray. They ascend, so they and the gaps between them are one
+        Arrow array, of which Arrow takes the pieces.
+        """
+        rows = len(starts)
+        if not rows:
+            return pa.array([], pa.binary())
+        bounds = np.stack([starts, stops], axis=1).reshape(-1)
+        return from_variable(pa.binary(), bounds, self._data).take(pa.array(np.arange(0, 2 * rows - 1, 2)))
 
 
 @lru_cache(4)
