@@ -22,7 +22,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from stelae.cli import make_app
+from stelae.cli.app import make_app
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stelae import cli
 from stelae.builder import cli as builder_cli
+from stelae.cli import app
 from stelae.errors import InvalidRequest, Unavailable
 from stelae.snapshot.warehouse import Table, Warehouse
 
@@ -42,7 +42,7 @@ class Shop:
         return str(self.folder / name)
 
     def run(self, *words: str) -> int:
-        code = cli.run([words[0], *words[1:], "-w", self.warehouse])
+        code = app.run([words[0], *words[1:], "-w", self.warehouse])
         self.out, self.err = self._capture.readouterr()
         return code
 

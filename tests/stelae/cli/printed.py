@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import run
+from stelae.cli.app import run
 
 USERS = """
     CREATE TABLE shop.users (user_id BIGINT COMMENT 'from the shop', name STRING, city STRING,

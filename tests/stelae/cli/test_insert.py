@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import lookup, run
+from stelae.cli import lookup
+from stelae.cli.app import run
 from stelae.log.epochs import TableOwnership
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import run
+from stelae.cli.app import run
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.log.reader import LogState, recover

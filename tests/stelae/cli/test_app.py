@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import typer
 
-from stelae import __version__, cli
-from stelae.cli import EXIT_CODES, exit_code
+from stelae import __version__
+from stelae.cli import app
+from stelae.cli.app import EXIT_CODES, exit_code
 from stelae.errors import AlreadyExists, StelaeError, TooLarge
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.stelae.cli.printed import USERS, Printed
@@ -63,8 +64,8 @@ def test_a_plug_in_that_cannot_be_loaded_says_so_when_it_is_called(
     stelae: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    broken = EntryPoint("builder", "rocksdict:register", cli.COMMANDS)
-    monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
+    broken = EntryPoint("builder", "rocksdict:register", app.COMMANDS)
+    monkeypatch.setattr(app, "entry_points", lambda group: [broken])
     assert stelae("--help") == 0
     assert stelae.out.count("Not installed: python -m pip install 'stelae[builder]'") == 2
     assert stelae("build", "shop.users", "x.csv", "--json") == 5
@@ -75,8 +76,8 @@ def test_a_plug_in_that_cannot_be_loaded_says_so_when_it_is_called(
 def test_a_plug_in_without_a_module_of_its_own_recommends_no_package(
     stelae: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = EntryPoint("builder", "pyspark_is_not_here:register", cli.COMMANDS)
-    monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
+    broken = EntryPoint("builder", "pyspark_is_not_here:register", app.COMMANDS)
+    monkeypatch.setattr(app, "entry_points", lambda group: [broken])
     assert stelae("--help") == 0
     assert "Not installed: this installation is damaged" in stelae.out
     assert stelae("build", "shop.users", "x.csv", "--json") == 5
@@ -91,7 +92,7 @@ def test_plug_ins_add_commands(stelae: Printed, monkeypatch: pytest.MonkeyPatch)
         def load(self) -> Any:
             return lambda app: app.command("greet")(lambda: typer.echo("hello"))
 
-    monkeypatch.setattr(cli, "entry_points", lambda group: [Fake()])
+    monkeypatch.setattr(app, "entry_points", lambda group: [Fake()])
     assert stelae("greet") == 0
     assert stelae.out == "hello\n"
 
@@ -123,7 +124,7 @@ def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
     page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
     top, *parts = page.split("\n## ")
     sections = {name: part for part in parts for name in part.splitlines()[0].split(", ")}
-    commands = typer.main.get_command(cli.make_app()).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app.make_app()).commands  # type: ignore[attr-defined]
     assert set(commands) <= set(sections)
     for name in set(commands) - {"serve"}:  # Its options are in docs/serving.md.
         told = set(re.findall(r"--[a-z-]+", top + sections[name]))
