@@ -3,7 +3,7 @@
 Method: real `stelae serve` processes, half of them on a bad disk, are killed (SIGKILL) and stalled (SIGSTOP) at random
 moments while clients insert keys that overlap. Books are kept of every answer. After each round they are held against
 what storage has, read without a server, and against what the next server answers, to lookups and to inserts. What a
-killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/log/test_writer.py. Four
+killed process wrote, the kernel keeps: what a power cut takes is played in tests/stelae/log/test_reader.py. Four
 rounds run in the gate, some dozens in `make test-long`. All of it, on one table, or rounds of some kinds alone:
 
     python -m tests.service.test_crash 200
