@@ -190,8 +190,7 @@ class WarehouseRows:
         return FoundRows(page.rows, self._snapshot.id, more=page.next_page_token is not None)
 
     def _open(self, key: Mapping[str, Any]) -> SnapshotReader:
-        from stelae.maintenance.verify import scratch_folder
-        from stelae.read.open_snapshot import open_snapshot
+        from stelae.read.open_snapshot import open_snapshot, scratch_folder
 
         folder: Path = self._stack.enter_context(scratch_folder(self._table.storage))
         return open_snapshot(self._table, narrowed(self._table, self._snapshot, key), folder)

@@ -1,4 +1,5 @@
-"""What looks after a warehouse as a whole.
+"""What looks after a warehouse as a whole. In the order to read:
 
-verify.py        reads every byte of a snapshot, and of the log, again
+verify.py          holds a snapshot, its ids and its log against what they say
+verify_files.py    every byte of the files; verify_ids.py: claims, epochs and ids; problem.py: what is wrong
 """

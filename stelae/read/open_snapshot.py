@@ -11,20 +11,23 @@ Nothing here touches the readers that are open: a failure leaves them as they ar
 from __future__ import annotations
 
 import shutil
+import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TypeAlias
 
 from stelae.encoding.partitions import partition_from_json
+from stelae.errors import Unavailable
 from stelae.read.overlay import PartitionIndex, PartitionTablets
 from stelae.read.prepare_tablets import Preparation, prepare_tablets, prepare_tablets_in_background
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.tablet import Tablet
-from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
+from stelae.snapshot.manifest import BucketFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage
 
@@ -75,6 +78,21 @@ def open_snapshot(
         shutil.rmtree(home, ignore_errors=True)
         raise
     return SnapshotReader(TableReader(table.schema, table.schemas), snapshot, partitions)
+
+
+@contextmanager
+def scratch_folder(storage: Storage) -> Iterator[Path]:
+    """A folder for opening a snapshot in, removed at the end: inside a local warehouse, so that files are linked, if it
+    may be written to.
+    """
+    try:
+        folder = storage.scratch_folder()
+    except Unavailable:
+        folder = Path(tempfile.mkdtemp(prefix="stelae-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shared_tablets(readers: Sequence[SnapshotReader]) -> Tablets:
@@ -131,7 +149,7 @@ def _assemble(
         partitions.append(
             PartitionTablets(
                 partition.folder,
-                _physical_values(table, partition),
+                partition_from_json(table.schema.partition_columns, partition.values),
                 partition.bucket_count,
                 of_buckets,
                 sum(file.rows for bucket in partition.buckets for file in bucket.files),
@@ -139,10 +157,6 @@ def _assemble(
             )
         )
     return partitions
-
-
-def _physical_values(table: Table, partition: PartitionFiles) -> tuple[object, ...]:
-    return partition_from_json(table.schema.partition_columns, partition.values)
 
 
 def _paths(bucket: BucketFiles) -> FilePaths:

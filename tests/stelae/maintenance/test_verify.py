@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-import stelae.maintenance.verify
 from stelae.errors import Unavailable
 from stelae.log.epochs import TableOwnership
 from stelae.log.id_claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
 from stelae.log.new_rows import NewRows
 from stelae.log.records import Inserted
 from stelae.log.takeover import take_over
-from stelae.maintenance.verify import Progress, VerifyReport, verify_snapshot
+from stelae.maintenance import verify_files
+from stelae.maintenance.verify import VerifyProgress, VerifyReport, verify_snapshot
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
@@ -64,13 +64,13 @@ def verify(table: Table, snapshot: Snapshot | None = None) -> VerifyReport:
 
 
 def test_a_whole_snapshot_has_no_problems(users: Table) -> None:
-    told: list[Progress] = []
+    told: list[VerifyProgress] = []
     report = verify_snapshot(users, newest(users), listener=told.append)
     assert report.ok, report.problems
     assert (report.files, report.rows, report.hidden_rows) == (3, ROWS + 1, 1)
     assert report.bytes == newest(users).totals.bytes
     assert report.lookups == 3 * 16
-    assert told[-1] == Progress(report.bytes, report.bytes)
+    assert told[-1] == VerifyProgress(report.bytes, report.bytes)
 
 
 def test_partitions_and_several_runs(warehouse: Warehouse) -> None:
@@ -225,13 +225,13 @@ def test_what_does_not_decode_is_found(users: Table, tmp_path: Path, key: bytes,
 
 
 def test_a_lookup_that_gives_another_row_is_found(users: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = stelae.maintenance.verify.look_up
+    honest = verify_files.found_and_stored
 
     def forgetful(reader: Any, key: dict[str, Any], row: bytes) -> Any:
         found, expected = honest(reader, key, row)
         return (None if key["id"] % 2 else found), expected
 
-    monkeypatch.setattr(stelae.maintenance.verify, "look_up", forgetful)
+    monkeypatch.setattr(verify_files, "found_and_stored", forgetful)
     report = verify(users)
     assert 0 < len(report.problems) < report.lookups
     assert_told(report.problems[0].message, "is not found; its file has {'id': ")
