@@ -21,7 +21,8 @@ from stelae.builder import read, run_build
 from stelae.builder.base.snapshot_rows import stored_rows
 from stelae.builder.local.session import local_session
 from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
-from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, WriteSpec
+from stelae.builder.write.bucket_writer import WriteSpec
+from stelae.builder.write.report import REPORT_DDL, BucketReport
 from stelae.builder.write.run import batches_by_rows
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.schema.merge_rules import state_columns

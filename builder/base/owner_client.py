@@ -103,7 +103,7 @@ class AskOwner:
     table: str
     server: Epoch
     partitions: Mapping[int, tuple[Any, ...]]
-    """Slots whose rows are asked for, with the values of their partition columns as JSON."""
+    """Ordinals of the buckets whose rows are asked for, with the values of their partition columns as JSON."""
     at_id: int
     """Position of the auto-increment column in the rows; that of the hidden column is `at_hidden`."""
     at_hidden: int
@@ -118,9 +118,9 @@ class AskOwner:
 
         column = batch.column(self.at_id)
         hidden = batch.column(self.at_hidden).to_numpy(zero_copy_only=False)
-        slots = batch.column(0).to_numpy()
+        ordinals = batch.column(0).to_numpy()
         lacking = column.is_null().to_numpy(zero_copy_only=False) & ~hidden
-        lacking &= np.isin(slots, np.fromiter(self.partitions, np.int64, len(self.partitions)))
+        lacking &= np.isin(ordinals, np.fromiter(self.partitions, np.int64, len(self.partitions)))
         rows = np.flatnonzero(lacking)
         if not len(rows):
             return batch
@@ -137,8 +137,11 @@ class AskOwner:
         from stelae.encoding.partitions import partition_to_python
 
         schema = self.schema
-        slots = batch.column(0).to_numpy()[rows].tolist()
-        partitions = {slot: partition_to_python(schema.partition_columns, self.partitions[slot]) for slot in set(slots)}
+        ordinals = batch.column(0).to_numpy()[rows].tolist()
+        partitions = {
+            ordinal: partition_to_python(schema.partition_columns, self.partitions[ordinal])
+            for ordinal in set(ordinals)
+        }
         names = [column.name for column in schema.key_columns]
         chosen = batch.take(pa.array(rows))
         try:
@@ -151,7 +154,10 @@ class AskOwner:
             ) from exc
         whole = (*schema.partition_keys, *names)
         keys = zip(*values, strict=True)
-        return [dict(zip(whole, partitions[slot] + key, strict=True)) for slot, key in zip(slots, keys, strict=True)]
+        return [
+            dict(zip(whole, partitions[ordinal] + key, strict=True))
+            for ordinal, key in zip(ordinals, keys, strict=True)
+        ]
 
     def _ask(self, keys: list[dict[str, Any]], client: Client) -> list[int]:
         """The ids of keys. A server that is away for a moment is waited for; one that lost the table is not."""

@@ -17,7 +17,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,11 +27,12 @@ from stelae.builder.base.owner_client import AskOwner
 from stelae.builder.merge.functions import ArrowFold
 from stelae.builder.merge.last_record import KeyComparison, only_sequence
 from stelae.builder.plan.errors import raise_marked
+from stelae.builder.write.bucket_ids import BucketIds
+from stelae.builder.write.report import BucketReport
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
-from stelae.errors import CorruptData, InvalidRequest, StelaeError
-from stelae.log.id_claims import FIRST_ID, IdRange
-from stelae.schema.merge_rules import stored_columns
+from stelae.errors import CorruptData, StelaeError
+from stelae.log.id_claims import IdRange
 from stelae.schema.options import FileOptions
 from stelae.schema.table_schema import TableSchema
 from stelae.storage.base import Storage
@@ -40,46 +41,8 @@ from stelae.storage.paths import sst_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REPORT_DDL = "report STRING"
-
-SAMPLES = 16
+SAMPLED_KEYS = 16
 """Keys of each file that are looked up in it before it is stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class BucketReport:
-    """What one task wrote for one slot. A bucket that all rows were deleted of has no file."""
-
-    slot: int
-    path: str | None
-    bytes: int
-    checksum: str
-    rows: int
-    hidden_rows: int
-    first_key: str
-    """Hexadecimal, as is `last_key`."""
-    last_key: str
-    rows_in: int
-    """Records that came in: base rows and changes."""
-    seconds: float
-    """From the first batch to the stored file, waiting for Spark's sort included."""
-    ids_kept: int = 0
-    """Visible rows that came with an id."""
-    ids_minted: int = 0
-    """Visible rows that got one here."""
-    last_id: int = 0
-    """The greatest id of a row; 0 if there is none."""
-
-    @classmethod
-    def decode(cls, text: str) -> BucketReport:
-        return cls(**orjson.loads(text))
-
-
-@dataclass(frozen=True)
-class IdRanges:
-    """The ids that a build gives, each range to the rows of one slot in key order."""
-
-    by_slot: Mapping[int, IdRange]
 
 
 @dataclass(frozen=True)
@@ -90,7 +53,7 @@ class WriteSpec:
     storage: Storage
     """Rooted in the table folder."""
     folders: dict[int, tuple[str, int]]
-    """Slot → partition folder and bucket."""
+    """Bucket ordinal → partition folder and bucket."""
     task_count: int
     merged: bool
     """Rows come one a key, with two columns more: RECORDS and FORGOTTEN."""
@@ -101,8 +64,8 @@ class WriteSpec:
     """What is left to be done for a value column, by its position among the value columns."""
     files: FileOptions
     """How files are written."""
-    ids: IdRanges | None = None
-    """For dictionary tables."""
+    ids: Mapping[int, IdRange] | None = None
+    """Of dictionary tables: by ordinal, the range that new keys of a bucket get their ids from, in key order."""
     ask: AskOwner | None = None
     """Who gives the other ids."""
 
@@ -111,20 +74,19 @@ class WriteSpec:
 
         _freeze_imports()
         try:
-            for report in write_slots(self, batches if self.ask is None else self.ask(batches)):
-                text = orjson.dumps(asdict(report)).decode()
-                yield pa.RecordBatch.from_pydict({"report": pa.array([text], pa.string())})
+            for report in write_buckets(self, batches if self.ask is None else self.ask(batches)):
+                yield pa.RecordBatch.from_pydict({"report": pa.array([report.encode()], pa.string())})
         except StelaeError as error:
             raise_marked(error)
 
 
-def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[BucketReport]:
-    """Write the buckets of one task; a report for each slot that had rows."""
+def write_buckets(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[BucketReport]:
+    """Write the buckets of one task; a report for each that had rows."""
     import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    sink = _SlotSink(spec, context.partitionId() if context else 0)
+    output = _TaskOutput(spec, context.partitionId() if context else 0)
     same_key = KeyComparison(spec.schema)
     carry: pa.RecordBatch | None = None
     try:
@@ -134,90 +96,33 @@ def write_slots(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[
                 continue
             # The last record may have successors in the next batch: it waits for them.
             carry = whole.slice(whole.num_rows - 1)
-            yield from sink.write(whole.slice(0, whole.num_rows - 1), same_key.last_of_key(whole))
+            yield from output.write(whole.slice(0, whole.num_rows - 1), same_key.last_of_key(whole))
         if carry is not None:
-            yield from sink.write(carry, np.array([True]))
-        yield from sink.finish()
+            yield from output.write(carry, np.array([True]))
+        yield from output.finish()
     finally:
-        sink.close()
+        output.close()
 
 
-class _SlotIds:
-    """Gives the visible rows of a slot that have no id the ids of its range, in order; checks that all are distinct."""
-
-    def __init__(self, schema: TableSchema, ids: IdRange | None) -> None:
-        names = [column.name for column in stored_columns(schema)]
-        self.position = names.index(schema.options.auto_increment_fields[0])
-        """Of the auto-increment column among the stored columns."""
-        self.kept = 0
-        self.minted = 0
-        self._next, self._end = (FIRST_ID, FIRST_ID) if ids is None else (ids.first, ids.last + 1)
-        self._given: list[np.ndarray] = []
-
-    @property
-    def last(self) -> int:
-        return max((int(ids.max()) for ids in self._given), default=0)
-
-    def numbered(self, column: pa.Array, hidden: np.ndarray) -> pa.Array:
-        """The column with the ids that lacked. Hidden rows have none."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        lacking = column.is_null().to_numpy(zero_copy_only=False) & ~hidden
-        count = int(lacking.sum())
-        if self._next + count > self._end:
-            raise _other_rows()
-        ids = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        ids[lacking] = np.arange(self._next, self._next + count)
-        self._next += count
-        visible = ids[~hidden]
-        self.minted += count
-        self.kept += len(visible) - count
-        if len(visible):
-            self._given.append(visible)
-        return pa.array(ids, column.type, mask=hidden)
-
-    def check_complete(self) -> None:
-        """All ids of the range are given, and no id is given to two rows."""
-        if self._next != self._end:
-            raise _other_rows()
-        ids = np.concatenate(self._given) if self._given else np.zeros(0, np.int64)
-        distinct, counts = np.unique(ids, return_counts=True)
-        if len(distinct) != len(ids):
-            raise CorruptData(
-                f"id {int(distinct[counts > 1][0]):,} belongs to two rows of a bucket",
-                hint="nothing was committed; run: stelae verify",
-            )
-        if len(distinct) and distinct[0] < FIRST_ID:
-            raise CorruptData(f"a row has id {int(distinct[0])}; ids start at {FIRST_ID}")
-
-
-def _other_rows() -> InvalidRequest:
-    return InvalidRequest(
-        "the input has other new keys than when they were counted",
-        hint="Spark computed it twice, with different results: write it to files, or cache it, before it is built",
-    )
-
-
-class _SlotSink:
-    """Hands the rows of each slot to a writer of their own."""
+class _TaskOutput:
+    """What one task writes: the rows of each bucket go to a writer of their own."""
 
     def __init__(self, spec: WriteSpec, task: int) -> None:
         self._spec = spec
         self._task = task
-        self._writer: _SlotWriter | None = None
+        self._writer: _BucketWriter | None = None
 
     def write(self, batch: pa.RecordBatch, last_of_key: np.ndarray) -> Iterator[BucketReport]:
-        """Write rows; `last_of_key` marks those that survive. Gives the reports of slots that are complete."""
+        """Write rows; `last_of_key` marks those that survive. Gives the reports of buckets that are complete."""
         if not batch.num_rows:
             return
-        slots = batch.column(0).to_numpy()
-        starts = np.flatnonzero(np.diff(slots)) + 1
+        ordinals = batch.column(0).to_numpy()
+        starts = np.flatnonzero(np.diff(ordinals)) + 1
         for start, stop in zip([0, *starts.tolist()], [*starts.tolist(), batch.num_rows], strict=True):
-            slot = int(slots[start])
-            if self._writer is None or self._writer.slot != slot:
+            ordinal = int(ordinals[start])
+            if self._writer is None or self._writer.ordinal != ordinal:
                 yield from self.finish()
-                self._writer = _SlotWriter(self._spec, self._checked(slot))
+                self._writer = _BucketWriter(self._spec, self._checked(ordinal))
             self._writer.write(batch.slice(start, stop - start), last_of_key[start:stop])
 
     def finish(self) -> Iterator[BucketReport]:
@@ -230,24 +135,24 @@ class _SlotSink:
         if self._writer is not None:
             self._writer.close()
 
-    def _checked(self, slot: int) -> int:
-        previous = -1 if self._writer is None else self._writer.slot
+    def _checked(self, ordinal: int) -> int:
+        previous = -1 if self._writer is None else self._writer.ordinal
         # A planner that replaces the partitioning does it silently; then buckets would be torn apart. Never write that.
-        if slot % self._spec.task_count != self._task or slot <= previous:
+        if ordinal % self._spec.task_count != self._task or ordinal <= previous:
             raise CorruptData(
-                f"task {self._task} of {self._spec.task_count} got a row of slot {slot} after slot {previous}",
+                f"task {self._task} of {self._spec.task_count} got a row of bucket {ordinal} after bucket {previous}",
                 hint="Spark did not keep the partitioning that the build asked for; please report the query plan",
             )
-        return slot
+        return ordinal
 
 
-class _SlotWriter:
+class _BucketWriter:
     """One bucket's file, from its first row to its report."""
 
-    def __init__(self, spec: WriteSpec, slot: int) -> None:
+    def __init__(self, spec: WriteSpec, ordinal: int) -> None:
         from stelae.rocksdb.sst_writer import SstWriter
 
-        self.slot = slot
+        self.ordinal = ordinal
         self._spec = spec
         self._started = time.monotonic()
         self._folder = spec.storage.scratch_folder()
@@ -257,9 +162,9 @@ class _SlotWriter:
         self._rows = RowCodec(spec.schema)
         self._hidden_rows = 0
         self._rows_in = 0
-        self._ids = None if spec.ids is None else _SlotIds(spec.schema, spec.ids.by_slot.get(slot))
+        self._ids = None if spec.ids is None else BucketIds(spec.schema, spec.ids.get(ordinal))
         self._samples: dict[bytes, bytes] = {}
-        self._random = random.Random(slot)  # noqa: S311 - a sample, no secret.
+        self._random = random.Random(ordinal)  # noqa: S311 - a sample, no secret.
 
     def write(self, batch: pa.RecordBatch, last_of_key: np.ndarray) -> None:
         """Append the rows that `last_of_key` marks."""
@@ -303,14 +208,14 @@ class _SlotWriter:
             if self._ids is not None:
                 self._ids.check_complete()
             if not self._sst.rows:
-                return BucketReport(self.slot, None, 0, "", 0, 0, "", "", self._rows_in, self._seconds())
+                return BucketReport(self.ordinal, None, 0, "", 0, 0, "", "", self._rows_in, self._seconds())
             info = self._sst.finish()
             self._check_samples()
-            folder, bucket = self._spec.folders[self.slot]
+            folder, bucket = self._spec.folders[self.ordinal]
             path = sst_path(folder, bucket, str(uuid.uuid4()))
             self._spec.storage.upload(self._file, path)
             return BucketReport(
-                slot=self.slot,
+                ordinal=self.ordinal,
                 path=path,
                 bytes=info.bytes,
                 checksum=info.checksum,
@@ -350,7 +255,7 @@ class _SlotWriter:
 
     def _sample(self, keys: list[bytes], rows: list[bytes]) -> None:
         index = self._random.randrange(len(keys))
-        if len(self._samples) >= SAMPLES:
+        if len(self._samples) >= SAMPLED_KEYS:
             self._samples.pop(self._random.choice(list(self._samples)))
         self._samples[keys[index]] = rows[index]
 

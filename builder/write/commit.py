@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stelae.builder.base.lease import BuildLease
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.write.bucket_writer import BucketReport
+from stelae.builder.write.report import BucketReport
 from stelae.errors import Conflict, InvalidRequest
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
@@ -25,11 +25,11 @@ log = logging.getLogger("stelae.builder")
 
 def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: Mapping[str, str]) -> Snapshot:
     """The manifest: every bucket of every partition, the empty ones too, and the partitions that were not touched."""
-    by_slot = {report.slot: report for report in reports}
+    by_ordinal = {report.ordinal: report for report in reports}
     written = []
     for partition in plan.partitions:
         buckets = tuple(
-            BucketFiles(bucket, _files(by_slot.get(partition.first_slot + bucket)), plan.log_until)
+            BucketFiles(bucket, _files(by_ordinal.get(partition.first_slot + bucket)), plan.log_until)
             for bucket in range(partition.bucket_count)
         )
         written.append(PartitionFiles(partition.values, partition.bucket_count, buckets, partition.folder))

@@ -5,7 +5,7 @@
       → count_ids     per slot: rows with an id, rows that need one                        numbers for the driver
       → claim_ids     one claim of exactly that many, cut into ranges by slot              driver
         (of keys that a server owns: builder/base/owner_client.py)
-      → IdRanges      the writer numbers the rows of its slots in key order                executors
+      → id_ranges     the writer numbers the rows of its slots in key order                executors
       → check_ids     each id once, all of them claimed, none lost                         writer and driver
 
 So ids are dense, and depend on keys and buckets alone: not on the order of the input, nor on how Spark cuts it. A task
@@ -28,7 +28,7 @@ from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.placement import by_key, on_tasks, with_places
-from stelae.builder.write.bucket_writer import BucketReport, IdRanges
+from stelae.builder.write.report import BucketReport
 from stelae.errors import CorruptData
 from stelae.log.id_claims import IdRange, TableClaims
 from stelae.schema import types as t
@@ -125,16 +125,14 @@ def ask_owner(plan: BuildPlan, lease: BuildLease, slots: Collection[int]) -> Ask
     return AskOwner(plan.schema, str(plan.table.name), lease.server, partitions, 1 + id_position(plan), at_hidden)
 
 
-def id_ranges(counts: IdCounts, ids: IdRange | None) -> IdRanges:
+def id_ranges(counts: IdCounts, ids: IdRange | None) -> dict[int, IdRange]:
     """The ids cut into one range a slot, in order of the slots."""
     if ids is None:
-        return IdRanges({})
+        return {}
     slots = sorted(counts.needed)
     ends = list(accumulate(counts.needed[slot] for slot in slots))
     firsts = [ids.first, *(ids.first + end for end in ends[:-1])]
-    return IdRanges(
-        {slot: IdRange(first, first + counts.needed[slot] - 1) for slot, first in zip(slots, firsts, strict=True)}
-    )
+    return {slot: IdRange(first, first + counts.needed[slot] - 1) for slot, first in zip(slots, firsts, strict=True)}
 
 
 def check_ids(reports: Sequence[BucketReport], counts: IdCounts, claims: TableClaims) -> None:

@@ -8,7 +8,7 @@ What a task does is in bucket_writer.py, who gets which id in id_assignment.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from stelae.builder.base.owner_client import AskOwner, wait_until_served
 from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.errors import translated
-from stelae.builder.write.bucket_writer import REPORT_DDL, BucketReport, IdRanges, WriteSpec
+from stelae.builder.write.bucket_writer import WriteSpec
 from stelae.builder.write.commit import discard
 from stelae.builder.write.id_assignment import (
     ask_owner,
@@ -27,6 +27,7 @@ from stelae.builder.write.id_assignment import (
     count_ids,
     id_ranges,
 )
+from stelae.builder.write.report import REPORT_DDL, BucketReport
 from stelae.errors import CorruptData
 from stelae.log.id_claims import IdRange
 
@@ -79,7 +80,7 @@ def has_folds(plan: BuildPlan) -> bool:
 
 
 def write(
-    records: DataFrame, plan: BuildPlan, ids: IdRanges | None = None, ask: AskOwner | None = None
+    records: DataFrame, plan: BuildPlan, ids: Mapping[int, IdRange] | None = None, ask: AskOwner | None = None
 ) -> list[BucketReport]:
     """Run the job: one action, whose result is one report a bucket."""
     retained = plan.schema.options.tombstone_time_retained_ms
@@ -99,10 +100,10 @@ def write(
     with batches_by_rows(records.sparkSession, large=bool(spec.folds)), translated(f"building {plan.table.name}"):
         rows = records.mapInArrow(spec, REPORT_DDL).collect()
     reports = [BucketReport.decode(row[0]) for row in rows]
-    slots = [report.slot for report in reports]
-    if len(set(slots)) != len(slots):
-        raise CorruptData(f"two tasks reported the same bucket: slots {sorted(slots)}")
-    return sorted(reports, key=lambda report: report.slot)
+    ordinals = [report.ordinal for report in reports]
+    if len(set(ordinals)) != len(ordinals):
+        raise CorruptData(f"two tasks reported the same bucket: {sorted(ordinals)}")
+    return sorted(reports, key=lambda report: report.ordinal)
 
 
 @contextmanager
