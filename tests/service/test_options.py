@@ -12,16 +12,25 @@ from typing import Any
 
 import pytest
 
+import stelae.service.server
+from stelae.cli.app import run
+from stelae.declared_options import declared, options_table
 from stelae.errors import InvalidRequest
 from stelae.service.cli import serve
-from stelae.service.options import SERVER_OPTIONS, ServerOptions, options_page
+from stelae.service.options import ServerOptions
+from stelae.snapshot.warehouse import Warehouse
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
 
 
 def test_the_page_is_printed_from_the_declarations() -> None:
     """`python -m stelae.service.options` prints what belongs there."""
-    assert options_page() in PAGE.read_text()
+    assert options_table(ServerOptions) in PAGE.read_text()
+
+
+def test_every_field_is_declared() -> None:
+    names = [field.name for field in dataclasses.fields(ServerOptions)]
+    assert [option.name for option in declared(ServerOptions)] == names
 
 
 def test_every_option_has_a_flag() -> None:
@@ -31,10 +40,27 @@ def test_every_option_has_a_flag() -> None:
         for info in parameter.annotation.__metadata__
         for flag in (info.default, *info.param_decls)
     }
-    for option, field in zip(SERVER_OPTIONS, dataclasses.fields(ServerOptions), strict=True):
+    for option in declared(ServerOptions):
         assert option.flag in flags, flags
         default = flags[option.flag].default
-        assert default == field.default or (default is None and not field.default)
+        assert default == option.default or (default is None and not option.default)
+
+
+def test_flags_become_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        Warehouse(tmp_path).create_table(f"CREATE TABLE shop.{name} (k INT, PRIMARY KEY (k) NOT ENFORCED)")
+    given: list[ServerOptions] = []
+    monkeypatch.setattr(stelae.service.server, "run_server", lambda options, *_: given.append(options))
+    flags = "--table shop.a --table shop.b --poll-interval 0.5 --data-folder x --no-online-writes --take-over --port 0"
+    assert run(["serve", "-w", str(tmp_path)]) == 0
+    assert run(["serve", "-w", str(tmp_path), *flags.split()]) == 0
+    assert given == [
+        ServerOptions(),
+        ServerOptions(
+            tables=("shop.a", "shop.b"), poll_interval_s=0.5, data_folder=Path("x"), online_writes=False,
+            take_over=True, port=0,
+        ),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_nothing_is_imported_from_the_working_folder(warehouse: Path, tmp_path: 
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("raise SystemExit('imported from the working folder')")
     # As a script of a package does it, and with a path that has the working folder in front by the time of the start.
-    start = "import sys, stelae.cli, stelae.service.server; sys.path.insert(0, ''); stelae.cli.main()"
+    start = "import sys, stelae.cli.app, stelae.service.server; sys.path.insert(0, ''); stelae.cli.app.main()"
     with run(warehouse, "--workers", "2", "--poll-interval", "0.05", stelae=("-P", "-c", start), cwd=folder) as server:
         assert "with 2 workers" in server.line
         commit_rows(Warehouse(warehouse).table("shop.users"), [{"user_id": 7, "name": "new", "city": None}])
