@@ -154,7 +154,7 @@ def _describer(table: Table) -> Callable[[Entry], dict[str, Any]]:
 def _row_reader(table: Table, schema_id: int) -> Callable[[Inserted], list[dict[str, Any]]]:
     """A function that makes JSON of the rows in a record that were written with a schema."""
     from stelae.encoding.keys import KeyCodec
-    from stelae.encoding.rows import RowReader
+    from stelae.encoding.row_reader import RowReader
     from stelae.encoding.values import value_codec
 
     known = table.at_least(schema_id)

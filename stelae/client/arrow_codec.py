@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.encoding.arrow import arrow_schema, arrow_type, conform
-from stelae.encoding.rows import RowReader
+from stelae.encoding.row_reader import RowReader
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.key_columns import check_key_columns, check_within_key
 from stelae.schema.table_schema import Column, TableSchema

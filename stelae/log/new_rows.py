@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from stelae.encoding.rows import RowCodec, RowReader
+from stelae.encoding.row_reader import RowReader
+from stelae.encoding.rows import RowCodec
 from stelae.errors import InvalidRequest
 from stelae.log.id_claims import Claim, IdRange
 from stelae.log.reader import read_log

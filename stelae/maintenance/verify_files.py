@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
-from stelae.encoding.rows import RowReader
+from stelae.encoding.row_reader import RowReader
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
 from stelae.maintenance.problem import Problem, told

@@ -21,7 +21,7 @@ from typing import TypeAlias, cast
 
 from stelae.encoding.key_batch import KeyValues
 from stelae.encoding.keys import prefix_end
-from stelae.encoding.rows import FLAGS_AT, HIDDEN_FLAG
+from stelae.encoding.row_header import FLAGS_AT, HIDDEN_FLAG
 from stelae.read.hash_index import HashIndex
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.rocksdb.tablet import Tablet

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from stelae.encoding.arrow import arrow_type
 from stelae.encoding.key_batch import KeyValues
-from stelae.encoding.rows import RowReader
+from stelae.encoding.row_reader import RowReader
 from stelae.encoding.values import as_is, value_codec
 from stelae.schema.table_schema import TableSchema
 

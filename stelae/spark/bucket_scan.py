@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from stelae.encoding.keys import KeyCodec
-    from stelae.encoding.rows import RowReader
+    from stelae.encoding.row_reader import RowReader
     from stelae.rocksdb.tablet import Tablet
     from stelae.storage.base import Storage
 
@@ -64,7 +64,7 @@ class RowDecoder:
 
         from stelae.encoding.arrow import arrow_schema
         from stelae.encoding.keys import KeyCodec
-        from stelae.encoding.rows import RowReader
+        from stelae.encoding.row_reader import RowReader
 
         arrow = arrow_schema(self.columns)
         out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN_COLUMN, pa.bool_())])

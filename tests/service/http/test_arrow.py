@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.encoding.arrow import arrow_type
-from stelae.encoding.rows import RowReader
+from stelae.encoding.row_reader import RowReader
 from stelae.encoding.values import type_codec, value_codec
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Warehouse

@@ -20,7 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stelae.encoding.rows import HIDDEN_FLAG, RowCodec, RowReader, hidden_mask
+from stelae.encoding.row_header import HIDDEN_FLAG, hidden_mask
+from stelae.encoding.row_reader import RowReader
+from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.table_schema import Column, TableSchema
