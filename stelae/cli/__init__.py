@@ -6,7 +6,8 @@
     lookup.py             lookup
     insert.py             insert
     log.py                log
-    arguments.py          options that commands share: -w, --json, ...
+    row_sources.py        rows for lookup and insert, from a server or from a warehouse
+    arguments.py          options that commands share, such as -w and --json, and how their texts are read
     option_flags.py       flags made from declared options
     screen.py             what is printed: tables, JSON, errors
     missing_packages.py   what to install where a package is missing

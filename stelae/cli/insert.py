@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stelae.cli import screen
-from stelae.cli.arguments import JsonOption, TableArgument, parse_names
-from stelae.cli.lookup import NOT_FOUND, URL_VARIABLE, ServerRows, key_values, open_client
+from stelae.cli.arguments import (
+    NOT_FOUND,
+    URL_VARIABLE,
+    ColumnsOption,
+    JsonOption,
+    NullOption,
+    TableArgument,
+    UrlOption,
+    key_values,
+    parse_names,
+)
+from stelae.cli.row_sources import ServerRows, open_client, row_to_json
 from stelae.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -26,13 +36,9 @@ def insert(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="The primary key; of one column: one or more keys, with no name."),
     ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", envvar=URL_VARIABLE, metavar="URL", help="The tablet server to ask.")
-    ] = None,
-    null: Annotated[
-        list[str] | None, typer.Option("--null", metavar="COLUMN", help="A key column that is null. Repeatable.")
-    ] = None,
-    columns: Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Print these columns.")] = None,
+    url: UrlOption = None,
+    null: NullOption = None,
+    columns: ColumnsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Look up rows by key; insert those that are not there.
@@ -71,8 +77,6 @@ def _show(
     rows: Sequence[dict[str, Any] | None],
     inserted: Sequence[bool],
 ) -> None:
-    from stelae.encoding.values import value_codec
-
     shown = [
         # No column has an empty name.
         {"": "inserted" if new else "found"} | row
@@ -83,6 +87,5 @@ def _show(
         screen.show_rows(shown)
     for key, row in zip(keys, rows, strict=True):
         if row is None:
-            values = {name: value_codec(schema.by_name[name]).to_json(value) for name, value in key.items()}
-            said = " ".join(f"{name}={screen.value_text(value)}" for name, value in values.items())
+            said = " ".join(f"{name}={screen.value_text(value)}" for name, value in row_to_json(schema, key).items())
             screen.note(f"no row for {said}: the table does not have its partition; partitions come with builds")

@@ -10,9 +10,12 @@ and the command line.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from stelae.errors import InvalidRequest
-from stelae.schema.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from stelae.schema.table_schema import TableSchema  # reads all declarations of options: not for `stelae --help`
 
 
 def check_key_columns(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stelae.cli import arguments, lookup
+from stelae.cli import arguments
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.stelae.cli.printed import BUILT_MS, ORDERS, USERS, Printed
 from tests.tables import commit_rows
@@ -15,7 +15,7 @@ from tests.tables import commit_rows
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (arguments.WAREHOUSE_VARIABLE, lookup.URL_VARIABLE):
+    for name in (arguments.WAREHOUSE_VARIABLE, arguments.URL_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stelae.cli import lookup
+from stelae.cli import arguments
 from stelae.cli.app import run
 from stelae.log.epochs import TableOwnership
 from stelae.service.options import ServerOptions
@@ -75,7 +75,7 @@ def test_insert_prints_json(stelae: Stelae, url: str) -> None:
 
 
 def test_a_key_of_several_columns(stelae: Stelae, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(lookup.URL_VARIABLE, url)
+    monkeypatch.setenv(arguments.URL_VARIABLE, url)
     code, out, _ = stelae("insert", "shop.visits", "n=7", "day=2026-11-20")
     assert (code, out.split()) == (0, ["day", "n", "id", "inserted", "2026-11-20", "7", "1"])
     code, out, _ = stelae("insert", "shop.visits", "day=2026-11-20", "--null", "n", "--json")

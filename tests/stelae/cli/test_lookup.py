@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.cli import lookup
+from stelae.cli.row_sources import narrowed
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.stelae.cli.printed import Printed
 from tests.tables import commit_rows
@@ -82,7 +82,7 @@ def test_lookup_by_prefix(stelae: Printed, folder: str, orders: Table) -> None:
 def test_lookup_opens_only_the_files_that_the_key_can_be_in(stelae: Printed, folder: str, orders: Table) -> None:
     key = {"dt": 20_777, "region": "eu"}  # 2026-11-20
     snapshot = orders.snapshots.read(1)
-    kept = [file.path for file in lookup.narrowed(orders, snapshot, key).files]
+    kept = [file.path for file in narrowed(orders, snapshot, key).files]
     assert len(kept) == 1
     assert kept[0].startswith("dt=2026-11-20/")
     for file in snapshot.files:
