@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.errors import InvalidRequest, TooLarge
+from stelae.wire.ipc_messages import expanded_bytes
 
 ROW, INSERTED, PREFIX = "row", "inserted", "prefix"
 SNAPSHOT, NEXT_PAGE_TOKEN = b"stelae.snapshot", b"stelae.next_page_token"
@@ -58,8 +59,12 @@ def read_stream(body: bytes | pa.Buffer, most_bytes: int | None = None) -> pa.Ta
             hint="close the stream's writer before you send what it wrote",
         )
     try:
-        if most_bytes is not None:
-            _check_expanded(buffer, most_bytes)
+        if most_bytes is not None and (size := expanded_bytes(buffer, most_bytes)) > most_bytes:
+            raise TooLarge(
+                f"the body expands to {size:,} bytes, at most {most_bytes:,} are taken",
+                place="body",
+                hint="send several requests, or raise --max-body-bytes",
+            )
         source = pa.BufferReader(buffer)
         with pa.ipc.open_stream(source) as reader:
             table = reader.read_all()
@@ -188,75 +193,3 @@ def read_rows(body: bytes | pa.Buffer) -> RowsAnswer:
         int(metadata[SNAPSHOT]),
         None if token is None else token.decode(),
     )
-
-
-# Compressed buffers. The metadata of a message is a flatbuffer, which Arrow has verified before it is looked into here.
-# https://arrow.apache.org/docs/format/Columnar.html#ipc-message-format and format/Message.fbs of apache/arrow.
-
-_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
-"""`MessageHeader` of Message.fbs."""
-
-
-def _check_expanded(buffer: pa.Buffer, most_bytes: int) -> None:
-    """TooLarge when compressed buffers say that they expand to more."""
-    total = 0
-    for message in pa.ipc.MessageReader.open_stream(buffer):
-        if message.type in ("record batch", "dictionary"):
-            total += _expanded_bytes(message)
-        if total > most_bytes:
-            raise TooLarge(
-                f"the body expands to {total:,} bytes, at most {most_bytes:,} are taken",
-                place="body",
-                hint="send several requests, or raise --max-body-bytes",
-            )
-
-
-def _expanded_bytes(message: pa.ipc.Message) -> int:
-    """What the compressed buffers of a message say that they expand to; 0 if they are not compressed."""
-    data = message.metadata.to_pybytes()
-    root = _Table(data, struct.unpack_from("<I", data)[0])
-    kind, header = root.number("<B", 1), root.table(2)
-    if header is not None and kind == _DICTIONARY_BATCH:
-        header = header.table(1)
-    if header is None or header.table(3) is None or message.body is None:
-        return 0
-    body = memoryview(message.body)
-    total = 0
-    for offset, length in header.pairs(2):
-        if length >= 8 and 0 <= offset <= len(body) - 8:
-            total += max(length - 8, struct.unpack_from("<q", body, offset)[0])  # -1: this one is as it is
-    return total
-
-
-class _Table:
-    """A table of a flatbuffer."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data = data
-        self._at = at
-        self._fields = at - struct.unpack_from("<i", data, at)[0]
-
-    def _place(self, field: int) -> int | None:
-        size = struct.unpack_from("<H", self._data, self._fields)[0]
-        slot = 4 + 2 * field
-        if slot + 2 > size:
-            return None
-        offset = struct.unpack_from("<H", self._data, self._fields + slot)[0]
-        return self._at + offset if offset else None
-
-    def number(self, form: str, field: int) -> int:
-        place = self._place(field)
-        return 0 if place is None else int(struct.unpack_from(form, self._data, place)[0])
-
-    def table(self, field: int) -> _Table | None:
-        place = self._place(field)
-        return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
-
-    def pairs(self, field: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit integers."""
-        place = self._place(field)
-        if place is None:
-            return []
-        place += struct.unpack_from("<I", self._data, place)[0]
-        count = struct.unpack_from("<I", self._data, place)[0]
-        return [struct.unpack_from("<qq", self._data, place + 4 + 16 * index) for index in range(count)]
