@@ -1,13 +1,14 @@
-"""For Spark jobs: rows of a table beside those of a frame, looked up at a tablet server; and tables read as frames.
+"""For Spark jobs: DataFrames joined with a table by lookups at a tablet server, and tables read as DataFrames.
 
     from stelae.spark import lookup_join
     lookup_join(orders, "shop.users", on={"user_id": "buyer"}, url="http://tablets:8000", columns=["city"])
 
     spark.read.format("stelae").option("warehouse", "s3://...").load("shop.users")
 
-docs/spark.md tells how. The names load on first use; nothing here imports PySpark before it is used.
+docs/spark.md tells how. The names load on first use; nothing here imports PySpark before it is used. Builds
+are not in here: this is what jobs use that look up and read, and what builds share with them. Read `join.py` first.
 
-    options.py                         how a server is asked
+    options.py, servers.py             who is asked, and how
     join.py, lookup_function.py        what users call                         driver
     lookup_plan.py, column_types.py    table, snapshot and types, checked      driver
     lookup_task.py                     batches in, rows out                    Python workers

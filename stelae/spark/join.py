@@ -1,11 +1,11 @@
-"""`lookup_join`: the columns of a table beside those of a frame, looked up at a tablet server.
+"""`lookup_join`: a DataFrame with the columns of a table added, looked up at a tablet server.
 
     frame ──key columns, in Arrow batches──► Python workers ──► tablet server
       │                                           │
       └── all other columns stay in the JVM ──────┴──► frame with the table's columns
 
 No shuffle, no sort, and nothing of the frame but its keys leaves the JVM: an Arrow UDF on the key columns gives a
-struct of the table's, which is then taken apart.
+struct of the table's, whose fields become columns then.
 """
 
 from __future__ import annotations

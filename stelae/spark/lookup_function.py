@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from stelae.declared_options import shows_options
 from stelae.errors import InvalidRequest
-from stelae.spark.lookup_plan import describe_table, plan_lookup, single, spark_function
-from stelae.spark.lookup_task import Servers
+from stelae.spark.lookup_plan import plan_lookup, single, spark_function
 from stelae.spark.options import LOOKUP_OPTIONS, LookupOptions
+from stelae.spark.servers import Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -67,7 +67,7 @@ def _function(
 ) -> tuple[Any, list[str]]:
     """The function, and the key columns that it takes: `on`, or the whole primary key."""
     if on is None:
-        schema = describe_table(Servers.of(url, options), table).schema
+        schema = Servers.of(url, options).describe(table).schema
         on = list(schema.primary_key) if schema is not None else []
     names = [columns] if isinstance(columns, str) else list(columns)
     plan = plan_lookup(table, on, url, names, options)

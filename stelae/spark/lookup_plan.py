@@ -9,18 +9,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
-from stelae.errors import InvalidRequest, NotFound, Unavailable
+from stelae.errors import InvalidRequest, Unavailable
 from stelae.names import TableName
 from stelae.spark.column_types import key_columns, selected_columns, struct_ddl
 from stelae.spark.errors import show_stelae_errors
-from stelae.spark.lookup_task import LookupTask, Servers
+from stelae.spark.lookup_task import LookupTask
 from stelae.spark.options import LookupOptions
-
-if TYPE_CHECKING:
-    from stelae.client.client import TableInfo
+from stelae.spark.servers import Servers
 
 
 def plan_lookup(
@@ -42,7 +40,7 @@ def plan_lookup(
         raise InvalidRequest("inserts are answered from the newest rows, not from a snapshot", place="snapshot")
     name = str(TableName.parse(table))
     servers = Servers.of(url, options)
-    info = describe_table(servers, name)
+    info = servers.describe(name)
     schema = info.schema
     if schema is None:
         raise Unavailable(
@@ -73,17 +71,6 @@ def plan_lookup(
         job=uuid4().hex,
         counts=None if options.stats is None else options.stats.accumulator(is_remote()),
     )
-
-
-def describe_table(servers: Servers, table: str) -> TableInfo:
-    """The table, as the first server that can be reached has it."""
-    for number in range(len(servers.urls)):
-        try:
-            return servers.client(number).describe(table)
-        except Unavailable:
-            if number + 1 == len(servers.urls):
-                raise
-    raise NotFound(f"no server has table {table}", place=table)
 
 
 def spark_function(lookup: LookupTask) -> Any:

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
+from stelae.errors import NotFound, StelaeError, Unavailable
 from stelae.spark.answer_cache import NO_KEY, CachedKeys, Generation, keep, take_kept
 from stelae.spark.errors import raise_marked
-from stelae.spark.options import LookupOptions
+from stelae.spark.servers import Servers, retries_of_clients
 from stelae.spark.stats import Counts
 from stelae.wire import http_api as wire
 
@@ -48,44 +48,6 @@ FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 FOUND_COLUMN = "__stelae_found"
 PREFIX_INDEX_COLUMN = "__stelae_prefix"
-
-
-@dataclass(frozen=True)
-class Servers:
-    """Who is asked, and how patiently."""
-
-    urls: tuple[str, ...]
-    """Servers of the same warehouse; a worker stays with one until it fails."""
-    timeout_s: float
-    deadline_s: float
-    """How long a request is repeated while no server can answer it."""
-    headers: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, url: str | Sequence[str], options: LookupOptions) -> Servers:
-        urls = (url,) if isinstance(url, str) else tuple(url)
-        if not urls:
-            raise InvalidRequest("no URL of a tablet server", place="url", hint="such as http://localhost:8000")
-        return cls(urls, options.timeout_s, options.deadline_s, tuple(sorted((options.headers or {}).items())))
-
-    def client(self, number: int) -> Client:
-        """The client of one of the servers; connections stay open as long as the worker lives."""
-        from stelae.client.client import Client
-
-        url = self.urls[number % len(self.urls)]
-        key = (url, self.timeout_s, self.headers)
-        if key not in _clients:
-            # Only this module knows how large requests are: the client never splits them.
-            _clients[key] = Client(url, timeout_s=self.timeout_s, headers=dict(self.headers), batch_size=1 << 30)
-        return _clients[key]
-
-
-_clients: dict[Any, Client] = {}
-
-
-def _retries() -> int:
-    """What the clients of this worker have repeated by themselves so far."""
-    return sum(client.stats.retries for client in _clients.values())
 
 
 @dataclass(frozen=True)
@@ -114,7 +76,7 @@ class LookupTask:
     """Spark's accumulator of Counts, where there is one."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[pa.Array]:
-        retries = -_retries()
+        retries = -retries_of_clients()
         run = _Run(self)
         try:
             yield from run(batches)
@@ -122,7 +84,7 @@ class LookupTask:
             raise_marked(error)
         finally:
             run.close()
-            run.counts.retries += retries + _retries()
+            run.counts.retries += retries + retries_of_clients()
             if self.counts is not None:
                 self.counts.add(run.counts)
 

@@ -33,7 +33,7 @@ class Counts:
     seconds: float = 0.0
     """From the first batch of a task to its last, Spark's own work included."""
     asked_s: float = 0.0
-    """Between a request and its answer; requests run beside each other."""
+    """Between a request and its answer, summed over requests that ran at the same time."""
     waited_s: float = 0.0
     """That tasks stood still because of that."""
 
