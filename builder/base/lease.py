@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stelae.builder.base.owner_client import acknowledged, while_unavailable
+from stelae.builder.base.owner_client import acknowledged
+from stelae.client.waiting import while_unavailable
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError
 from stelae.log.epochs import Epoch
 from stelae.log.id_claims import IdRange, TableClaims, id_limit
@@ -145,7 +146,7 @@ def _left_to_server(table: Table, build_id: str, server: Epoch) -> BuildLease:
     records = while_unavailable(
         lambda: log_range_beside(table, parent, durable=acknowledged(server, str(table.name))),
         wait_s=TAKEOVER_WAIT_S,
-        pause_s=TAKEOVER_PAUSE_S,
+        max_pause_s=TAKEOVER_PAUSE_S,
     )
     covered = _covered_by(parent)
     return BuildLease(table, build_id, parent, records or LogRange(covered, covered), server=server)

@@ -14,14 +14,14 @@ To ask again for the same keys gives the same ids: tasks and requests can be rep
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stelae.client.client import Client
+from stelae.client.waiting import while_unavailable
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.log.epochs import Epoch
 from stelae.schema.table_schema import TableSchema
@@ -30,41 +30,29 @@ from stelae.snapshot.manifest import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
-
 SERVER_WAIT_S = 60.0
 """How long a server may take to serve the parent, or to come back."""
 SERVER_PAUSE_S = 0.5
 REQUEST_TIMEOUT_S = 60.0
 
 
-def while_unavailable(call: Callable[[], T], *, wait_s: float, pause_s: float) -> T:
-    """What `call` returns. Unavailable is waited out: it is called again, and the error raised after `wait_s`."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return call()
-        except Unavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(pause_s)
-
-
 def wait_until_served(server: Epoch, table: str, parent: Snapshot | None) -> None:
     """Return when the server serves the parent or a newer snapshot. Unavailable when it does not in time."""
     if parent is None:
         return
-    deadline = time.monotonic() + SERVER_WAIT_S
     with Client(_url(server), timeout_s=REQUEST_TIMEOUT_S) as client:
-        while (served := _served(client, table, deadline)) < parent.id:
-            if time.monotonic() > deadline:
+
+        def check_served() -> None:
+            served = client.describe(table).snapshot or 0
+            if served < parent.id:
                 raise Unavailable(
                     f"{server} owns the table and serves snapshot {served}; the newest is {parent.id}",
                     place=table,
                     hint="it has to load that before ids can be asked for: its log says what keeps it; or stop it, and "
                     "the build mints the ids",
                 )
-            time.sleep(SERVER_PAUSE_S)
+
+        while_unavailable(check_served, wait_s=SERVER_WAIT_S, max_pause_s=SERVER_PAUSE_S)
 
 
 def acknowledged(server: Epoch, table: str) -> int:
@@ -77,16 +65,6 @@ def acknowledged(server: Epoch, table: str) -> int:
     except StelaeError:
         return 0
     return int(writes.get("log_offset") or 0) if writes.get("epoch") == server.number else 0
-
-
-def _served(client: Client, table: str, deadline: float) -> int:
-    """The snapshot that a server has; 0 for none. One that is away for a moment has none."""
-    try:
-        return client.describe(table).snapshot or 0
-    except Unavailable:
-        if time.monotonic() > deadline:
-            raise
-        return 0
 
 
 def _url(server: Epoch) -> str:
@@ -166,7 +144,7 @@ class AskOwner:
             rows = while_unavailable(
                 lambda: client.insert_if_not_exists(self.table, keys, columns=[name]),
                 wait_s=SERVER_WAIT_S,
-                pause_s=SERVER_PAUSE_S,
+                max_pause_s=SERVER_PAUSE_S,
             )
         except (Conflict, NotFound) as exc:
             raise Conflict(

@@ -14,9 +14,10 @@ A client says what it wants as an operation; two clients carry operations out.
     client.py                    over connection_pool.py, which speaks http1.py
     async_client.py              with asyncio
     stats.py                     what a client counted
+    waiting.py                   for jobs: a call again and again, while its server is away
 
-Sockets, threads and clocks are in `client.py`, `connection_pool.py` and `async_client.py` alone; what is in the list
-between `operations.py` and them has no I/O and is tested without it. Read `operations.py` first, then `exchange.py`.
+Sockets, threads and clocks are in the last five alone; all before has no I/O and is tested without it. Read first
+`operations.py`, then `exchange.py`.
 
 The names below load on first use.
 """

@@ -16,7 +16,6 @@ of the server. All requests of a job name the same snapshot. Runs on executors; 
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from stelae.client.waiting import while_unavailable
 from stelae.errors import NotFound, StelaeError, Unavailable
 from stelae.spark.answer_cache import NO_KEY, CachedKeys, Generation, keep, take_kept
 from stelae.spark.errors import raise_marked
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 HELD_ROWS = 262_144
 """Rows of a task that may wait for answers; they wait in the memory of the JVM, only their keys are here."""
 
-FIRST_PAUSE_S = 0.1
-MAX_PAUSE_S = 5.0
 FOUND_COLUMN = "__stelae_found"
 PREFIX_INDEX_COLUMN = "__stelae_prefix"
 
@@ -223,34 +221,36 @@ class _Run:
     def _ask(self, keys: pa.Table) -> tuple[list[pa.Array], npt.NDArray[np.bool_], int, float]:
         """The answer of a request, as columns to remember. Runs in a thread."""
         started = time.perf_counter()
-        deadline = started + self.lookup.servers.deadline_s
-        pause, retries = FIRST_PAUSE_S, 0
-        while True:
+        lookup, servers = self.lookup, self.lookup.servers
+        retries = -1
+
+        def ask_next() -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+            nonlocal retries
+            retries += 1
             server = self._server
             try:
-                columns, found = self._ask_once(self.lookup.servers.client(server), keys)
-                return columns, found, retries, time.perf_counter() - started
-            except Unavailable as exc:
-                if time.perf_counter() + pause > deadline:
-                    raise Unavailable(
-                        f"no answer for {self.lookup.servers.deadline_s:g} s: {exc.message}",
-                        place=exc.place,
-                        hint=f"{exc.hint}; deadline_s says how long to wait",
-                    ) from exc
-            except NotFound as exc:
-                if self.lookup.snapshot is None or exc.place != wire.SNAPSHOT_HEADER:
-                    raise
-                raise NotFound(
-                    f"snapshot {self.lookup.snapshot} of {self.lookup.table} is gone while the job reads it: "
-                    f"{exc.message}",
-                    place=self.lookup.table,
-                    hint="start the job again: it takes the newest snapshot; 'snapshot.num-retained' keeps old ones",
-                ) from exc
-            # Another thread may have moved on meanwhile.
-            self._server = server + 1
-            time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - so that workers do not come back all at once
-            pause = min(2 * pause, MAX_PAUSE_S)
-            retries += 1
+                return self._ask_once(servers.client(server), keys)
+            except Unavailable:
+                self._server = server + 1  # Another thread may have moved on meanwhile.
+                raise
+
+        try:
+            columns, found = while_unavailable(ask_next, wait_s=servers.deadline_s)
+        except Unavailable as exc:
+            raise Unavailable(
+                f"no answer for {servers.deadline_s:g} s: {exc.message}",
+                place=exc.place,
+                hint=f"{exc.hint}; deadline_s says how long to wait",
+            ) from exc
+        except NotFound as exc:
+            if lookup.snapshot is None or exc.place != wire.SNAPSHOT_HEADER:
+                raise
+            raise NotFound(
+                f"snapshot {lookup.snapshot} of {lookup.table} is gone while the job reads it: {exc.message}",
+                place=lookup.table,
+                hint="start the job again: it takes the newest snapshot; 'snapshot.num-retained' keeps old ones",
+            ) from exc
+        return columns, found, retries, time.perf_counter() - started
 
     def _ask_once(self, client: Client, keys: pa.Table) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
         lookup = self.lookup
