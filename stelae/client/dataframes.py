@@ -47,7 +47,7 @@ class KeyTable:
         return frame
 
 
-def key_table(keys: Any) -> KeyTable | None:
+def as_key_table(keys: Any) -> KeyTable | None:
     """Keys that are a table; None where they are something else: a list, an array, a series, ..."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(keys, pandas.DataFrame):

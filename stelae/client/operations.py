@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from stelae.client.arguments import check_names_are_for_tables, column_list, key_list, lookup_url, table_name
-from stelae.client.dataframes import KeyTable, key_table
+from stelae.client.dataframes import KeyTable, as_key_table
 from stelae.client.exchange import Exchange
 from stelae.client.json_codec import JsonCodec, Key, Row
 from stelae.client.replies import Reply, aligned, readable_schemas, reading, table_info
@@ -99,11 +99,13 @@ class Operations:
         found: str | None = None,
     ) -> Steps[Any]:
         name = table_name(table)
-        frame = key_table(keys)
-        if frame is not None:
+        key_table = as_key_table(keys)
+        if key_table is not None:
             names = column_list(columns)
-            rows = yield from self._restarted(snapshot, lambda: self._lookup_frame(name, frame, names, snapshot, found))
-            return frame.rows(rows, exact=(found,))
+            rows = yield from self._restarted(
+                snapshot, lambda: self._lookup_table(name, key_table, names, snapshot, found)
+            )
+            return key_table.rows(rows, exact=(found,))
         check_names_are_for_tables(found=found)
         codec = self._codecs.get(name) or (yield from self._codec(name))
         keys_json = codec.keys_to_json(key_list(keys, "lookup_many"))
@@ -149,13 +151,13 @@ class Operations:
         prefix_index: str = "prefix",
     ) -> Steps[Any]:
         name = table_name(table)
-        frame = key_table(prefixes)
-        if frame is not None:
+        key_table = as_key_table(prefixes)
+        if key_table is not None:
             names = column_list(columns)
             rows = yield from self._restarted(
-                snapshot, lambda: self._prefixes_frame(name, frame, names, snapshot, limit, prefix_index)
+                snapshot, lambda: self._prefixes_table(name, key_table, names, snapshot, limit, prefix_index)
             )
-            return frame.rows(rows, aligned=False, exact=(prefix_index,))
+            return key_table.rows(rows, aligned=False, exact=(prefix_index,))
         if isinstance(prefixes, str | bytes | Mapping):
             raise InvalidRequest(
                 "prefix_lookup_many takes a sequence of prefixes", place="prefixes", hint="one prefix: prefix_scan"
@@ -175,10 +177,10 @@ class Operations:
         inserted: str | None = None,
     ) -> Steps[Any]:
         name = table_name(table)
-        frame = key_table(keys)
-        if frame is not None:
-            rows = yield from self._insert_frame(name, frame, column_list(columns), found, inserted)
-            return frame.rows(rows, exact=(found, inserted))
+        key_table = as_key_table(keys)
+        if key_table is not None:
+            rows = yield from self._insert_table(name, key_table, column_list(columns), found, inserted)
+            return key_table.rows(rows, exact=(found, inserted))
         check_names_are_for_tables(found=found, inserted=inserted)
         codec = self._codecs.get(name) or (yield from self._codec(name))
         keys_json = codec.keys_to_json(key_list(keys, "insert_if_not_exists"))
@@ -257,12 +259,12 @@ class Operations:
 
     # Keys in tables: Arrow
 
-    def _lookup_frame(
-        self, name: str, frame: KeyTable, columns: list[str] | None, snapshot: int | None, found: str | None
+    def _lookup_table(
+        self, name: str, key_table: KeyTable, columns: list[str] | None, snapshot: int | None, found: str | None
     ) -> Steps[pa.Table]:
         from stelae.client.arrow_codec import concatenated, table_of
 
-        selection, keys = yield from self._prepared(name, columns, frame, (found,))
+        selection, keys = yield from self._prepared(name, columns, key_table, (found,))
         self.exchange.counters.keys += len(keys)
         path = wire.lookup_path(name)
 
@@ -276,12 +278,12 @@ class Operations:
             return self._no_rows(name, selection, (found,), snapshot)
         return concatenated([table for table, _ in parts], parts[0][1])
 
-    def _insert_frame(
-        self, name: str, frame: KeyTable, columns: list[str] | None, found: str | None, inserted: str | None
+    def _insert_table(
+        self, name: str, key_table: KeyTable, columns: list[str] | None, found: str | None, inserted: str | None
     ) -> Steps[pa.Table]:
         from stelae.client.arrow_codec import concatenated, table_of
 
-        selection, keys = yield from self._prepared(name, columns, frame, (found, inserted))
+        selection, keys = yield from self._prepared(name, columns, key_table, (found, inserted))
         self.exchange.counters.keys += len(keys)
         path = wire.insert_path(name)
         tables: list[pa.Table] = []
@@ -329,10 +331,10 @@ class Operations:
             answer.snapshot,
         )
 
-    def _prefixes_frame(
+    def _prefixes_table(
         self,
         name: str,
-        frame: KeyTable,
+        key_table: KeyTable,
         columns: list[str] | None,
         snapshot: int | None,
         limit: int,
@@ -340,7 +342,7 @@ class Operations:
     ) -> Steps[pa.Table]:
         from stelae.client.arrow_codec import concatenated
 
-        selection, keys = yield from self._prepared(name, columns, frame, (prefix_index,), prefixes=True)
+        selection, keys = yield from self._prepared(name, columns, key_table, (prefix_index,), prefixes=True)
         self.exchange.counters.keys += len(keys)
 
         def part(start: int, pinned: int | None) -> Steps[tuple[pa.Table, int]]:
@@ -398,7 +400,7 @@ class Operations:
         self,
         name: str,
         columns: list[str] | None,
-        frame: KeyTable,
+        key_table: KeyTable,
         more: Sequence[str | None],
         *,
         prefixes: bool = False,
@@ -414,11 +416,11 @@ class Operations:
                     raise InvalidRequest(
                         f"two columns of the answer would be named {twice!r}", place=twice, hint="choose another name"
                     )
-                keys = codec.arrow.prefixes(frame.table) if prefixes else codec.arrow.keys(frame.table)
+                keys = codec.arrow.prefixes(key_table.table) if prefixes else codec.arrow.keys(key_table.table)
                 break
             except InvalidRequest as exc:
                 unknown = exc.place is not None and exc.place not in codec.schema.by_name
-                if attempt or not unknown or exc.place not in (*(columns or ()), *frame.table.column_names):
+                if attempt or not unknown or exc.place not in (*(columns or ()), *key_table.table.column_names):
                     raise
                 yield from self.describe(name)
         return selection, keys
