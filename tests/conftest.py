@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     folder = tmp_path_factory.mktemp("spark")
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(folder / "local"))
-    options = {**LIGHT_SESSION, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    options = {
+        **LIGHT_SESSION,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # Python workers import functions of tests.
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent.parent),
+    }
     session = local_session(cores=2, memory="1g", settings=options)
     yield session
     session.stop()
