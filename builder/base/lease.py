@@ -27,7 +27,7 @@ from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError
 from stelae.log.epochs import Epoch
 from stelae.log.id_claims import IdRange, TableClaims, id_limit
 from stelae.log.reader import LogPart, log_parts
-from stelae.log.takeover import LogRange, Takeover, has_log, live_owner, log_folder, log_range_beside, take_over
+from stelae.log.takeover import LogRange, Takeover, durable_log_range, has_log, live_owner, log_folder, take_over
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
 
@@ -144,7 +144,7 @@ def _left_to_server(table: Table, build_id: str, server: Epoch) -> BuildLease:
     parent = table.snapshots.latest()
     # Asked first: of what it says, all is in the log that is read then. A takeover takes a moment.
     records = while_unavailable(
-        lambda: log_range_beside(table, parent, durable=acknowledged(server, str(table.name))),
+        lambda: durable_log_range(table, parent, durable=acknowledged(server, str(table.name))),
         wait_s=TAKEOVER_WAIT_S,
         max_pause_s=TAKEOVER_PAUSE_S,
     )

@@ -28,7 +28,7 @@ from stelae.log.group_commit import GroupCommit
 from stelae.log.id_claims import TableClaims, id_limit
 from stelae.log.new_rows import GrantedIds, NewRows, unused_ids
 from stelae.log.records import Inserted, Payload, Record, encode_insert_of_one, encode_record
-from stelae.log.takeover import Takeover, log_folder, owned
+from stelae.log.takeover import Takeover, log_folder, owned_by_another
 from stelae.log.writer import LogWriter
 from stelae.read.overlay import ORDINAL_BYTES
 from stelae.read.snapshot_reader import SnapshotReader
@@ -252,7 +252,7 @@ def current_owner(table: Table) -> StelaeError:
     current = TableOwnership(table.storage, str(table.name)).current()
     if current is None:
         return Conflict(f"the epochs of table {table.name} are gone", place=table.url)
-    return owned(table, current)
+    return owned_by_another(table, current)
 
 
 def _put(reader: SnapshotReader, batch: Batch) -> None:

@@ -35,7 +35,7 @@ from stelae.log.errors import repeated
 from stelae.log.new_rows import check_takes_inserts
 from stelae.log.reader import Entry, read_log
 from stelae.log.replay import replay
-from stelae.log.takeover import Takeover, live_owner, log_folder, owned, take_over, trim_log
+from stelae.log.takeover import Takeover, live_owner, log_folder, owned_by_another, take_over, trim_log
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
@@ -268,7 +268,7 @@ class TableWriter:
             self._close(exc)
             return False
         if living is not None and not self._force:
-            self.error = owned(table, living)  # nothing to be done while it lives
+            self.error = owned_by_another(table, living)  # nothing to be done while it lives
             return False
         return True
 

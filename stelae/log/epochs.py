@@ -12,7 +12,7 @@ count, not where it starts:
     records of the log    acknowledged only if, *after* they were made durable, the next epoch is not there
                           (`still_holds`). The new owner reads the log *after* it put its epoch: so what was
                           acknowledged was durable before the check, hence before the put, hence before the read.
-    ids                   only from claims that are durable (`stelae/log/id_claims.py`)
+    ids                   given only from claims that are durable (`stelae/log/id_claims.py`)
     commits of builds     whoever takes over from a build that may be unfinished (`unfinished_build`) commits the number
                           that the build wants, before anything else
 
@@ -20,8 +20,9 @@ A takeover is complete in this order: take the epoch; fence an unfinished build;
 its end; put the first log segment of one's own, which says where the former owner's records end; ask `still_holds`;
 then serve. What was read before that may still change, as long as a former owner writes behind it.
 
-Epochs are never deleted or changed: a name that fences must stay. docs/format.md#ownership is the contract,
-docs/decisions/0016 says why, and tests/stelae/log/test_protocol_simulation.py plays all of this with faults.
+Epochs are never deleted or changed: a name that fences must stay. An epoch is no lease: it does not expire, it is taken
+over. docs/format.md#ownership is the contract, docs/decisions/0016 says why, and
+tests/stelae/log/test_protocol_simulation.py plays all of this with faults.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from stelae.storage.base import Storage, exists, put_or_settle
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
 from stelae.storage.sealed_json import open_sealed_object, seal_json
 
-FORMAT = 1  # On disk. Never renumber.
+EPOCH_FORMAT = 1  # On disk. Never renumber.
 FIRST_EPOCH = 1
 
 OwnerKind = Literal["server", "build", "free"]  # On disk. Never rename.
@@ -63,7 +64,7 @@ class Epoch:
     """When it was taken, by the writer's clock: milliseconds since 1970-01-01 UTC. For people; orders nothing."""
     note: str = ""
     """Why, for people."""
-    format: int = FORMAT
+    format: int = EPOCH_FORMAT
 
     def __str__(self) -> str:
         said = f"{self.kind} {self.owner!r}" + (f" at {self.url}" if self.url else "")
@@ -93,15 +94,15 @@ class TableOwnership:
         """
         return not exists(self.storage, epoch_path(epoch.number + 1))
 
-    def unfinished_build(self, epoch: Epoch, *, sealed: int = 0) -> Epoch | None:
+    def unfinished_build(self, epoch: Epoch, *, segment_epoch: int = 0) -> Epoch | None:
         """The build before `epoch` that may still commit its snapshot; the owner by `epoch` has to fence it first.
 
         It is the newest former epoch, if that was taken by a build and not released; servers that took over in between
-        may have crashed before they fenced it. `sealed` is the epoch of the newest log segment: a server puts its first
-        segment after it has fenced, so epochs before it need not be looked at. To fence once more than needed is
+        may have crashed before they fenced it. `segment_epoch` is that of the newest log segment: a server puts its
+        first segment after it has fenced, so epochs before it need not be looked at. To fence once more than needed is
         harmless.
         """
-        for number in range(epoch.number - 1, max(sealed, FIRST_EPOCH) - 1, -1):
+        for number in range(epoch.number - 1, max(segment_epoch, FIRST_EPOCH) - 1, -1):
             former = self.read(number)
             if former.kind != "server":
                 return former if former.kind == "build" else None
@@ -220,7 +221,7 @@ def encode_epoch(epoch: Epoch) -> bytes:
 
 def decode_epoch(data: bytes, place: str) -> Epoch:
     """The epoch in the bytes of its file. `place` names it in errors; anything off is CorruptData."""
-    body = open_sealed_object(data, _FIELDS, FORMAT, place)
+    body = open_sealed_object(data, _FIELDS, EPOCH_FORMAT, place)
     epoch = Epoch(
         format=body.count("format"),
         table=body.text("table"),

@@ -32,7 +32,7 @@ from stelae.storage.base import Storage, put_or_settle
 from stelae.storage.paths import CLAIM_FOLDER, claim_path, parse_claim_path
 from stelae.storage.sealed_json import MAX_COUNT, open_sealed_object, seal_json
 
-FORMAT = 1  # On disk. Never renumber.
+CLAIM_FORMAT = 1  # On disk. Never renumber.
 FIRST_ID = 1
 """0 is never an id, so that nobody takes the zero of an array or of a failed lookup for a key's."""
 FIRST_CLAIM = 0
@@ -86,7 +86,7 @@ class Claim:
     """Names the attempt that wrote it. A writer that lost the answer to its put knows its own claim by it."""
     created_ms: int
     """When it was made, by the writer's clock: milliseconds since 1970-01-01 UTC. For people; orders nothing."""
-    format: int = FORMAT
+    format: int = CLAIM_FORMAT
 
 
 class TableClaims:
@@ -213,7 +213,7 @@ def encode_claim(claim: Claim) -> bytes:
 
 def decode_claim(data: bytes, place: str) -> Claim:
     """The claim in the bytes of its file. `place` names it in errors; anything off is CorruptData."""
-    body = open_sealed_object(data, _FIELDS, FORMAT, place)
+    body = open_sealed_object(data, _FIELDS, CLAIM_FORMAT, place)
     claim = Claim(
         format=body.count("format"),
         number=body.count("number"),

@@ -19,7 +19,7 @@ from stelae.storage.paths import segment_name
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CountedSegment:
     """A segment as far as it counts."""
 
     header: SegmentHeader
@@ -33,32 +33,32 @@ class Outline:
 
     start: int
     """Records from this offset on are there. Those below were removed, or never were."""
-    parts: tuple[Part, ...]
+    counted: tuple[CountedSegment, ...]
     """In the order of their records. Empty: there is no log yet."""
     ignored: tuple[SegmentHeader, ...]
-    """Segments without any record that counts: of writers that had been replaced."""
+    """Segments without any record that counts: of writers that were fenced before."""
 
 
 def outline(headers: Sequence[SegmentHeader], folder: str) -> Outline:
     """The segments that count: from the newest epoch back, as each epoch names the one before it.
 
-    `headers` are those of all segments in a folder; its name is for errors. A writer that was replaced may have written
+    `headers` are those of all segments in a folder; its name is for errors. A writer that was fenced may have written
     anything since, segments too; what its successor says of it decides. CorruptData when segments contradict each
     other, or one is not there although older ones are.
     """
     epochs: dict[int, list[SegmentHeader]] = {}
     for header in sorted(headers, key=lambda header: (header.epoch, header.base)):
         epochs.setdefault(header.epoch, []).append(header)
-    parts: list[Part] = []
+    segments: list[CountedSegment] = []
     start, epoch, until = 0, max(epochs, default=0), None
     while epoch in epochs:
         group = epochs[epoch]
-        check_one_log([*group, *(part.header for part in parts)], folder)
+        check_one_log([*group, *(segment.header for segment in segments)], folder)
         check_one_epoch(group, folder)
-        counted = [header for header in group if until is None or header.base < until]
-        bounds = [*(header.base for header in counted[1:]), until]
-        parts[:0] = map(Part, counted, bounds)
-        begin = counted[0].base if counted else until
+        of_epoch = [header for header in group if until is None or header.base < until]
+        bounds = [*(header.base for header in of_epoch[1:]), until]
+        segments[:0] = map(CountedSegment, of_epoch, bounds)
+        begin = of_epoch[0].base if of_epoch else until
         first = group[0]
         start, epoch, until = first.previous_end, first.previous_epoch, first.previous_end
         if begin is not None and begin > first.previous_end:
@@ -66,8 +66,8 @@ def outline(headers: Sequence[SegmentHeader], folder: str) -> Outline:
             check_nothing_before(epochs.get(epoch, ()), first, begin, folder)
             start = begin
             break
-    counts = {part.header for part in parts}
-    return Outline(start, tuple(parts), tuple(header for header in headers if header not in counts))
+    counts = {segment.header for segment in segments}
+    return Outline(start, tuple(segments), tuple(header for header in headers if header not in counts))
 
 
 def check_one_log(headers: Sequence[SegmentHeader], folder: str) -> None:
@@ -110,9 +110,9 @@ def removable(plan: Outline, covered: int) -> tuple[SegmentHeader, ...]:
     says where the log ends. Segments that were ignored go with the epochs that say so.
     """
     gone: list[SegmentHeader] = []
-    for part in plan.parts:
-        if part.until is None or part.until > covered:
-            gone += [header for header in plan.ignored if header.epoch < part.header.epoch]
+    for segment in plan.counted:
+        if segment.until is None or segment.until > covered:
+            gone += [header for header in plan.ignored if header.epoch < segment.header.epoch]
             break
-        gone.append(part.header)
+        gone.append(segment.header)
     return tuple(gone)

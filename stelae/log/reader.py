@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stelae.errors import CorruptData
 from stelae.log.errors import KEEP, log_unavailable, removed_meanwhile
-from stelae.log.outline import Outline, Part, outline
+from stelae.log.outline import CountedSegment, Outline, outline
 from stelae.log.records import GRANTED, SKIPPED, Granted, Payload, Record, decode_record
 from stelae.log.segments import SEGMENT_HEADER_BYTES, Frame, SegmentHeader, Tail, decode_header, read_frames
 from stelae.storage.paths import parse_segment_name
@@ -71,7 +71,7 @@ class LogState:
     """Of that record. No id of the claim is in the log before it."""
     segments: tuple[Segment, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Segments of writers that had been replaced; no record in them counts."""
+    """Segments of writers that were fenced before; no record in them counts."""
 
 
 def read_log(folder: Path, from_offset: int | None = None) -> Iterator[Entry]:
@@ -82,13 +82,13 @@ def read_log(folder: Path, from_offset: int | None = None) -> Iterator[Entry]:
     last records may not be durable yet.
     """
     plan = read_outline(folder)
-    if plan.parts and from_offset is not None and from_offset < plan.start:
+    if plan.counted and from_offset is not None and from_offset < plan.start:
         raise CorruptData(
             f"the log starts at record {plan.start}; records {from_offset} to {plan.start - 1} are not there",
-            place=f"{folder}/{plan.parts[0].header.name}",
+            place=f"{folder}/{plan.counted[0].header.name}",
             hint="they were removed, or a segment is lacking; " + KEEP,
         )
-    return _entries(folder, plan.parts, from_offset or 0)
+    return _entries(folder, plan.counted, from_offset or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
     For records that are durable: `read_part` raises CorruptData when one of them is not there.
     """
     plan = read_outline(folder)
-    if first < until and (not plan.parts or first < plan.start):
+    if first < until and (not plan.counted or first < plan.start):
         raise CorruptData(
             f"the log starts at record {plan.start}; records from {first} on are not there",
             place=str(folder),
@@ -117,19 +117,19 @@ def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
         )
     parts = (
         LogPart(
-            place=str(folder.absolute() / part.header.name),
-            header=part.header,
-            first=max(first, part.header.base),
-            until=until if part.until is None else min(until, part.until),
+            place=str(folder.absolute() / segment.header.name),
+            header=segment.header,
+            first=max(first, segment.header.base),
+            until=until if segment.until is None else min(until, segment.until),
         )
-        for part in plan.parts
+        for segment in plan.counted
     )
     return tuple(part for part in parts if part.first < part.until)
 
 
 def read_part(part: LogPart) -> Iterator[Entry]:
     """The records of a part, in order. CorruptData when one is damaged or missing."""
-    place, data = _read(Path(part.place).parent, part.header)
+    place, data = _read_segment(Path(part.place).parent, part.header)
     for frame in read_frames(data, part.header, part.until, place):
         if frame.offset >= part.first:
             yield _entry(frame, part.header, place)
@@ -137,8 +137,8 @@ def read_part(part: LogPart) -> Iterator[Entry]:
 
 def newest_epoch(folder: Path) -> int:
     """The epoch of the newest segment that counts; 0 if there is none. Reads headers alone."""
-    parts = read_outline(folder).parts
-    return parts[-1].header.epoch if parts else 0
+    counted = read_outline(folder).counted
+    return counted[-1].header.epoch if counted else 0
 
 
 def recover(folder: Path) -> LogState:
@@ -148,39 +148,25 @@ def recover(folder: Path) -> LogState:
     """
     plan = read_outline(folder)
     ignored = tuple(header.name for header in plan.ignored)
-    if not plan.parts:
+    if not plan.counted:
         return LogState(ignored=ignored)
     claim: Granted | None = None
     claim_offset = 0
     segments = []
-    flush: list[Frame] = []
-    for part in plan.parts:
-        place, data = _read(folder, part.header)
-        frames = read_frames(data, part.header, part.until, place)
-        flush = []
-        while True:
-            try:
-                frame = next(frames)
-            except StopIteration as stop:
-                tail: Tail = stop.value
-                break
-            if frame.place == 0:
-                flush.clear()
-            flush.append(frame)
-            if frame.payload.kind == GRANTED:
-                record = decode_record(frame.payload, f"{place}, byte {frame.position}")
-                if isinstance(record, Granted):
-                    claim, claim_offset = record, frame.offset
-        header = part.header
+    for segment in plan.counted:
+        place, data = _read_segment(folder, segment.header)
+        last = _last_of(data, segment, place)
+        if last.claim is not None:
+            claim, claim_offset = last.claim
+        header, tail = segment.header, last.tail
         segments.append(Segment(header.name, header.epoch, header.base, tail.offset, len(data), tail.torn_bytes))
-    newest = plan.parts[-1].header
     return LogState(
-        log_id=newest.log_id,
-        epoch=newest.epoch,
+        log_id=header.log_id,
+        epoch=header.epoch,
         start=plan.start,
-        end=segments[-1].end,
-        last_flush=flush[0].offset if flush else segments[-1].end,
-        last_payloads=tuple(frame.payload for frame in flush if frame.payload.kind != SKIPPED),
+        end=tail.offset,
+        last_flush=last.flush[0].offset if last.flush else tail.offset,
+        last_payloads=tuple(frame.payload for frame in last.flush if frame.payload.kind != SKIPPED),
         claim=claim,
         claim_offset=claim_offset,
         segments=tuple(segments),
@@ -188,14 +174,42 @@ def recover(folder: Path) -> LogState:
     )
 
 
-def _entries(folder: Path, parts: Sequence[Part], from_offset: int) -> Iterator[Entry]:
-    for part in parts:
-        if part.until is not None and part.until <= from_offset:
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What a segment has last."""
+
+    tail: Tail
+    flush: Sequence[Frame]
+    claim: tuple[Granted, int] | None
+    """And its offset."""
+
+
+def _last_of(data: bytes, segment: CountedSegment, place: str) -> _Last:
+    frames = read_frames(data, segment.header, segment.until, place)
+    flush: list[Frame] = []
+    claim = None
+    while True:
+        try:
+            frame = next(frames)
+        except StopIteration as stop:
+            return _Last(stop.value, flush, claim)
+        if frame.place == 0:
+            flush.clear()
+        flush.append(frame)
+        if frame.payload.kind == GRANTED:
+            record = decode_record(frame.payload, f"{place}, byte {frame.position}")
+            if isinstance(record, Granted):
+                claim = record, frame.offset
+
+
+def _entries(folder: Path, segments: Sequence[CountedSegment], from_offset: int) -> Iterator[Entry]:
+    for segment in segments:
+        if segment.until is not None and segment.until <= from_offset:
             continue
-        place, data = _read(folder, part.header)
-        for frame in read_frames(data, part.header, part.until, place):
+        place, data = _read_segment(folder, segment.header)
+        for frame in read_frames(data, segment.header, segment.until, place):
             if frame.offset >= from_offset:
-                yield _entry(frame, part.header, place)
+                yield _entry(frame, segment.header, place)
 
 
 def _entry(frame: Frame, header: SegmentHeader, place: str) -> Entry:
@@ -226,7 +240,7 @@ def read_outline(folder: Path) -> Outline:
     return outline(headers, str(folder))
 
 
-def _read(folder: Path, header: SegmentHeader) -> tuple[str, bytes]:
+def _read_segment(folder: Path, header: SegmentHeader) -> tuple[str, bytes]:
     place = f"{folder}/{header.name}"
     try:
         return place, (folder / header.name).read_bytes()

@@ -61,7 +61,7 @@ class SegmentHeader:
     previous_epoch: int
     """The epoch whose records come before; 0 if there is none."""
     previous_end: int
-    """Records of the previous epoch at or above this offset do not count: their writer had been replaced."""
+    """Records of the previous epoch at or above this offset do not count: their writer was fenced before."""
     salt: int
     """Seed of the checksums of its records: 64 random bits."""
     carried: int = 0

@@ -2,15 +2,15 @@
 
     take_over(table, "server", ...)    lock → epoch → fence → newest snapshot → log → first segment → still the owner?
     live_owner(table)                  who has it, if that process lives
-    log_range_beside(table, parent)    what a build may cover that leaves the table to its owner
+    durable_log_range(table, parent)   what a build may cover that leaves the table to its owner
 
 `stelae/log/epochs.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that mint
 take tables over in the same way.
 
-Whether an owner lives is told by a lock beside its epoch (`stelae/storage/file_lock.py`): held before the epoch is put,
-let go of by the kernel. It is for politeness, and for finding out soon that a server was killed. Nothing rests on it:
-taking a table from an owner that lives after all loses nothing and mints nothing twice, but takes its writes away from
-it.
+Whether an owner lives is told by a lock next to its epoch (`stelae/storage/file_lock.py`): taken before the epoch is
+put, released by the kernel when the process ends. It is for politeness, and for finding out soon that a server was
+killed. Nothing depends on it, unlike on a lease: taking a table from an owner that lives after all loses nothing and
+mints nothing twice, but takes its writes away from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Takeover:
     table: Table
     epoch: Epoch
     snapshot: Snapshot | None
-    """The newest one, behind any fence. None for a build before the first snapshot, unless it had to fence."""
+    """The newest one, any fence included. None for a build before the first snapshot, unless it had to fence."""
     log: LogState
     """The log as it was found: its records below `log.end` count, and none of a former owner behind them ever will."""
     writer: LogWriter | None
@@ -83,7 +83,7 @@ class Takeover:
             self.close()
 
     def close(self) -> None:
-        """Let go, as a process that ends does: the next owner takes over as from one that was killed."""
+        """Stop without a release, as a process that ends does: the next owner takes over as from one that died."""
         if self.writer is not None:
             self.writer.close()
         if self.lock is not None:
@@ -106,7 +106,7 @@ def take_over(
     ownership = TableOwnership(table.storage, str(table.name))
     current = ownership.current()
     if current is not None and not force and lives(table.storage, current):
-        raise owned(table, current)
+        raise owned_by_another(table, current)
     number = FIRST_EPOCH if current is None else current.number + 1
     lock = _lock(table, number)
     try:
@@ -120,12 +120,12 @@ def take_over(
 
 
 def _complete(table: Table, epoch: Epoch, lock: int | None) -> Takeover:
-    """The steps behind the epoch."""
+    """The steps after the epoch: fence, snapshot, log, first segment, and a look whether the epoch still holds."""
     ownership = TableOwnership(table.storage, str(table.name))
     folder = log_folder(table.storage)
-    sealed = newest_epoch(folder) if folder is not None else 0
+    segment_epoch = newest_epoch(folder) if folder is not None else 0
     first = table.snapshots.latest_id() is None and epoch.kind == "server"
-    if first or ownership.unfinished_build(epoch, sealed=sealed) is not None:
+    if first or ownership.unfinished_build(epoch, segment_epoch=segment_epoch) is not None:
         table.snapshots.fence(empty_snapshot(table))
     snapshot = table.snapshots.latest()
     state = recover(folder) if folder is not None else LogState()
@@ -159,8 +159,8 @@ def lives(storage: Storage, epoch: Epoch) -> bool:
     return epoch.kind != "free" and path is not None and is_locked(path)
 
 
-def owned(table: Table, epoch: Epoch) -> Conflict:
-    """The error of who wants a table that is another's."""
+def owned_by_another(table: Table, epoch: Epoch) -> Conflict:
+    """The error for whoever wants a table that is another's."""
     if epoch.kind == "server":
         hint = f"send writes to it: {epoch.url}; or take the table over: stelae serve --take-over"
     else:
@@ -178,8 +178,9 @@ class LogRange:
     """Not included: the log offset of the new snapshot."""
 
 
-def log_range_beside(table: Table, parent: Snapshot | None, *, durable: int = 0) -> LogRange | None:
-    """The records that a build beside an owner may cover: all that are durable for sure. None without a log.
+def durable_log_range(table: Table, parent: Snapshot | None, *, durable: int = 0) -> LogRange | None:
+    """The records that a build may cover while another process owns the table: all that are durable for sure. None
+    without a log.
 
     That is all but the last flush, and of that what the owner, asked before, says is `durable`. `parent` is the newest
     snapshot; if it is not any more when the build commits, that fails anyway. Unavailable while somebody takes the
@@ -274,7 +275,7 @@ def _lock(table: Table, number: int) -> int | None:
 
 
 def _unlock(lock: int, path: Path | None) -> None:
-    """Let go; the file goes first, so that nobody can lock it between."""
+    """Release a lock; the file goes first, so that nobody can lock it between."""
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)

@@ -38,7 +38,7 @@ from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage
 from stelae.units import MIB
 
-SCANNED_ROWS = 16_384
+CHECKED_ROWS = 16_384
 """Rows of a file that are decoded at a time."""
 SAMPLED_KEYS = 16
 """Keys of each bucket that are looked up."""
@@ -169,7 +169,7 @@ def batches_of(local: Path, scratch: Path) -> Iterator[tuple[list[bytes], list[b
     tablet = Tablet.open(scratch / uuid.uuid4().hex, [local], BlockCache(8 * MIB))
     try:
         scan = tablet.scan()
-        while chunk := list(islice(scan, SCANNED_ROWS)):
+        while chunk := list(islice(scan, CHECKED_ROWS)):
             keys, rows = zip(*chunk, strict=True)
             yield list(keys), list(rows)
     finally:

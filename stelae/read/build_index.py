@@ -12,7 +12,7 @@ from threading import Event
 
 from stelae.errors import Unavailable
 from stelae.read.background_process import run_in_background_process
-from stelae.read.hash_index import build, needed_bytes
+from stelae.read.hash_index import build_hash_index, needed_bytes
 from stelae.read.overlay import PartitionTablets
 from stelae.rocksdb.tablet import Tablet
 
@@ -29,7 +29,7 @@ def index_bytes(partition: PartitionTablets) -> int:
 def index_partition(folders: Sequence[Path], directory: Path, width: int | None) -> None:
     """Make an index in `directory` of the tablets in these folders. Unavailable when it can't be written."""
     try:
-        build(_chunks(folders), directory, width)
+        build_hash_index(_chunks(folders), directory, width)
     except OSError as exc:
         raise Unavailable(f"a hash index can't be written: {exc}", place=str(directory)) from exc
 

@@ -13,9 +13,13 @@ It is made of the partition's tablets by whoever serves them, and is no part of 
 
     hash of a key:  | slot u32 | fingerprint u32 |      slot · count of slots / 2³²: where to look first, then the next
 
-Rows are put into slots in the order of their hashes, so each stands at its own place or as soon behind it as there is
-room: a running maximum places all of them. Half of the slots are empty. A key is looked for until its fingerprint is
+Rows are put into slots in the order of their hashes, so each is in its home slot or as soon behind it as there is room:
+a running maximum gives all of them theirs. Half of the slots are empty. A key is looked for until its fingerprint is
 found or an empty slot, and then compared whole: a hash is never trusted.
+
+`stelae/spark/key_index.py` is a hash table in numpy, too, of another kind: it grows while it is asked, and has no file.
+Here an entry is one word of a file that never changes, decided by one look; there keys claim slots as they are looked
+for, two words each.
 
 Scans, and keys of partitions without an index, are read from the tablets. What is written here comes out of blocks
 whose checksums RocksDB has checked; it is read without checking it again.
@@ -40,8 +44,10 @@ from xxhash import xxh3_64_intdigest
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Numbers: TypeAlias = npt.NDArray[np.int64]
+KeysAndRows: TypeAlias = tuple[Sequence[bytes], Sequence[bytes]]
+"""Aligned with each other."""
 
-FORMAT = 1
+HASH_INDEX_FORMAT = 1
 MAX_ROWS = 2**32 - 2
 SLOTS_A_ROW = 2
 MAX_ROUNDS = 64
@@ -54,17 +60,17 @@ class HashIndex:
     """An open index. Safe to read from several threads."""
 
     def __init__(self, directory: Path, *, owns_folder: bool = True) -> None:
-        """Open what `build` made, with all its pages at hand: half a second for a gigabyte, best spent by a thread of
-        its own. `owns_folder`: it removes the folder at its end.
+        """Open what `build_hash_index` made, with all its pages in memory: half a second for a gigabyte, best spent by
+        a thread of its own. `owns_folder`: it removes the folder at its end.
         """
         self.directory = directory
         about = json.loads((directory / "about.json").read_text())
-        if about["format"] != FORMAT:
+        if about["format"] != HASH_INDEX_FORMAT:
             raise ValueError(f"a hash index of format {about['format']}")
         self.rows: int = about["rows"]
         self._width: int | None = about["width"]
         self._slots = np.frombuffer(_mapped(directory / "slots"), "<u8")
-        self._places = np.uint64(about["places"])
+        self._home_slots = np.uint64(about["places"])
         keys = _mapped(directory / "keys")
         offsets = None if self._width is not None else _mapped(directory / "key_offsets")
         self._keys = _Keys(keys, offsets, self._width, self.rows)
@@ -86,7 +92,7 @@ class HashIndex:
         """The numbers of the rows of keys; -1 for a key that has none."""
         asked = _Asked(keys, self._width)
         hashes = hash_keys(keys, asked.joined, self._width)
-        at = ((hashes >> _32) * self._places) >> _32
+        at = ((hashes >> _32) * self._home_slots) >> _32
         wanted = hashes << _32
         entries = self._slots[at]
         # What is left of an entry with the fingerprint is the number of its row; of an empty slot, it is no number.
@@ -116,7 +122,7 @@ class HashIndex:
 
     def _number(self, key: bytes, hashed: int) -> int:
         """The same of one key, whose fingerprint others have."""
-        at = ((hashed >> 32) * int(self._places)) >> 32
+        at = ((hashed >> 32) * int(self._home_slots)) >> 32
         while entry := int(self._slots[at]):
             number = (entry & 0xFFFFFFFF) - 1
             if entry >> 32 == hashed & 0xFFFFFFFF and self._keys.at(number) == key:
@@ -130,7 +136,7 @@ def needed_bytes(rows: int, key_and_row_bytes: int) -> int:
     return key_and_row_bytes + rows * (16 + 8 * SLOTS_A_ROW)
 
 
-def build(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]], directory: Path, width: int | None) -> None:
+def build_hash_index(chunks: Iterable[KeysAndRows], directory: Path, width: int | None) -> None:
     """Make an index in `directory`, which must not exist, of keys and rows. At least one row; no key comes twice.
 
     `width` is that of all keys, in bytes; None where they have several. Nothing is left of what fails.
@@ -143,7 +149,7 @@ def build(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]], directory: 
         raise
 
 
-def _build(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]], directory: Path, width: int | None) -> None:
+def _build(chunks: Iterable[KeysAndRows], directory: Path, width: int | None) -> None:
     hashes: list[Words] = []
     count = 0
     with (
@@ -167,22 +173,22 @@ def _build(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]], directory:
                 raise ValueError(f"more than {MAX_ROWS:,} rows")
     if width is not None:
         (directory / "key_offsets").unlink()
-    places = SLOTS_A_ROW * count
-    slots = _placed(np.concatenate(hashes), places)
+    home_slots = SLOTS_A_ROW * count
+    slots = _slots_of(np.concatenate(hashes), home_slots)
     with (directory / "slots").open("wb") as file:
         slots.tofile(file)
-    about = {"format": FORMAT, "rows": count, "width": width, "places": places}
+    about = {"format": HASH_INDEX_FORMAT, "rows": count, "width": width, "places": home_slots}
     (directory / "about.json").write_text(json.dumps(about))
 
 
-def _placed(hashes: Words, places: int) -> Words:
+def _slots_of(hashes: Words, home_slots: int) -> Words:
     """The slots of rows with these hashes."""
     order = np.argsort(hashes)
     hashes = hashes[order]
-    wanted = (((hashes >> _32) * np.uint64(places)) >> _32).astype(np.int64)
+    wanted = (((hashes >> _32) * np.uint64(home_slots)) >> _32).astype(np.int64)
     steps = np.arange(len(wanted))
     at = np.maximum.accumulate(wanted - steps) + steps
-    slots = np.zeros(max(places, int(at[-1]) + 1) + 1, np.uint64)  # an empty one at the end
+    slots = np.zeros(max(home_slots, int(at[-1]) + 1) + 1, np.uint64)  # an empty one at the end
     slots[at] = (hashes << _32) | (order.astype(np.uint64) + _1)
     return slots
 

@@ -68,7 +68,7 @@ class PrefixScan:
         self.done = False
         self.next_page_token: str | None = None
         """Set when the page is done and more rows follow."""
-        self._stored = stored_rows(table, partitions, prefix, folder, key)
+        self._stored = scan_prefix(table, partitions, prefix, folder, key)
         self._table = table
         self._projection = projection
         self._left = limit
@@ -158,7 +158,7 @@ def check_limit(limit: int) -> None:
         raise InvalidRequest(f"limit must be at least 1, not {limit}", place="limit")
 
 
-def stored_rows(
+def scan_prefix(
     table: TableReader, partitions: Partitions, prefix: Mapping[str, Any], first_folder: str, after: bytes | None
 ) -> Iterator[StoredRow]:
     """Stored rows of the prefix, hidden ones too, from the partition with the folder `first_folder` on; of that one,
@@ -189,7 +189,7 @@ def _rows_of_prefixes(
 ) -> Iterator[PrefixRow]:
     for number in range(first, len(prefixes)):
         resumes = number == first and after is not None
-        rows = stored_rows(table, partitions, prefixes[number], folder if resumes else "", after if resumes else None)
+        rows = scan_prefix(table, partitions, prefixes[number], folder if resumes else "", after if resumes else None)
         for partition, key, row in rows:
             yield number, partition, key, row
 

@@ -40,7 +40,7 @@ from stelae.log.id_claims import TableClaims, id_limit
 from stelae.log.new_rows import NewRows
 from stelae.log.reader import read_log, recover
 from stelae.log.records import Inserted
-from stelae.log.takeover import live_owner, log_folder, log_range_beside, take_over, trim_log
+from stelae.log.takeover import durable_log_range, live_owner, log_folder, take_over, trim_log
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.rocksdb.tablet import Tablet
@@ -434,7 +434,7 @@ def fold(table: Table, rng: random.Random) -> str:
     try:
         asked = owner is not None and owner.kind == "server" and rng.random() < 0.5
         durable = acknowledged(owner, str(table.name)) if owner is not None and asked else 0
-        covered = log_range_beside(table, parent, durable=durable)
+        covered = durable_log_range(table, parent, durable=durable)
         if covered is None:
             return "no log"
         new = logged_rows(table, covered.first, covered.until)

@@ -203,7 +203,7 @@ def test_an_unknown_outcome(ownership: TableOwnership, storage: FaultyStorage, l
 
 
 @pytest.mark.parametrize(
-    ("kinds", "sealed", "expected"),
+    ("kinds", "segment_epoch", "expected"),
     [
         ("", 0, None),
         ("s", 0, None),
@@ -224,14 +224,14 @@ def test_an_unknown_outcome(ownership: TableOwnership, storage: FaultyStorage, l
         ("bs", 9, None),
     ],
 )
-def test_unfinished_build(ownership: TableOwnership, kinds: str, sealed: int, expected: int | None) -> None:
+def test_unfinished_build(ownership: TableOwnership, kinds: str, segment_epoch: int, expected: int | None) -> None:
     """Kinds of former epochs by their first letters; the newest log segment; the build that has to be fenced."""
     epoch = None
     for letter in kinds + "s":
         kind = {"s": "server", "b": "build", "f": "free"}[letter]
         epoch = ownership.take(kind, letter, URL if letter == "s" else None, after=epoch)  # type: ignore[arg-type]
     assert epoch is not None
-    found = ownership.unfinished_build(epoch, sealed=sealed)
+    found = ownership.unfinished_build(epoch, segment_epoch=segment_epoch)
     assert (found and found.number) == expected
 
 

@@ -34,5 +34,6 @@ def headers_of(*segments: tuple[int, int, int, int]) -> list[SegmentHeader]:
 def test_segments_that_every_snapshot_covers(covered: int, gone: list[tuple[int, int]]) -> None:
     headers = headers_of((1, 0, 0, 0), (1, 10, 0, 0), (1, 25, 0, 0), (2, 20, 1, 20), (3, 20, 1, 20), (4, 30, 3, 30))
     plan = outline(headers, "log")
-    assert [(part.header.epoch, part.header.base) for part in plan.parts] == [(1, 0), (1, 10), (3, 20), (4, 30)]
+    counted = [(segment.header.epoch, segment.header.base) for segment in plan.counted]
+    assert counted == [(1, 0), (1, 10), (3, 20), (4, 30)]
     assert [(header.epoch, header.base) for header in removable(plan, covered)] == gone

@@ -533,7 +533,7 @@ def take_over(world: World, me: Process, kind: str, patient: bool = False) -> Ge
     epoch = ownership.take(kind, me.name, url, after=before)
     world.say(f"{me.name} has epoch {epoch.number}")
     yield "has the epoch"
-    unfinished = ownership.unfinished_build(epoch, sealed=world.log.head())
+    unfinished = ownership.unfinished_build(epoch, segment_epoch=world.log.head())
     if world.bug == "fences the last epoch only" and before is not None and before.kind != "build":
         unfinished = None
     if unfinished and world.bug != "does not fence":

@@ -22,10 +22,10 @@ from stelae.log.records import Inserted
 from stelae.log.takeover import (
     LogRange,
     Takeover,
+    durable_log_range,
     has_log,
     live_owner,
     log_folder,
-    log_range_beside,
     take_over,
     trim_log,
 )
@@ -182,19 +182,19 @@ def test_a_warehouse_that_is_read_only(table: Table, monkeypatch: pytest.MonkeyP
 
 def test_what_a_build_beside_covers(table: Table) -> None:
     assert not has_log(table)
-    assert log_range_beside(table, None) is None
+    assert durable_log_range(table, None) is None
     server = take_over(table, "server", "a", URL)
     assert has_log(table)
     write(server, b"one", b"two")
     write(server, b"three")
     # The last flush may be on no disk yet.
-    assert log_range_beside(table, server.snapshot) == LogRange(0, 2)
+    assert durable_log_range(table, server.snapshot) == LogRange(0, 2)
     # Unless the owner says that it is; what it says of records that nobody can read yet does not count.
-    assert log_range_beside(table, server.snapshot, durable=3) == LogRange(0, 3)
-    assert log_range_beside(table, server.snapshot, durable=9) == LogRange(0, 3)
+    assert durable_log_range(table, server.snapshot, durable=3) == LogRange(0, 3)
+    assert durable_log_range(table, server.snapshot, durable=9) == LogRange(0, 3)
     TableOwnership(table.storage, "shop.uids").take("server", "b", URL, after=server.epoch)
     with pytest.raises(Unavailable, match="is being taken over by server 'b'"):
-        log_range_beside(table, server.snapshot)
+        durable_log_range(table, server.snapshot)
 
 
 def test_segments_go_when_every_snapshot_covers_them(table: Table) -> None:

@@ -19,7 +19,7 @@ from stelae.encoding.key_batch import KeyColumns
 from stelae.errors import Unavailable
 from stelae.read import hash_index
 from stelae.read.build_index import index_bytes, index_partition, index_partition_in_background
-from stelae.read.hash_index import HashIndex, build, needed_bytes
+from stelae.read.hash_index import HashIndex, build_hash_index, needed_bytes
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.snapshot_reader import INDEXED_KEYS, SnapshotReader
 from stelae.rocksdb.online_rows import OnlineRows
@@ -35,7 +35,7 @@ def make(tmp_path: Path, rows: dict[bytes, bytes], width: int | None, chunk: int
             some = keys[start : start + chunk]
             yield some, [rows[key] for key in some]
 
-    build(chunks(), tmp_path / "index", width)
+    build_hash_index(chunks(), tmp_path / "index", width)
     return HashIndex(tmp_path / "index")
 
 
