@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,16 +16,11 @@ from stelae.cli import screen
 from stelae.cli.arguments import JsonOption, TableArgument, WarehouseOption, open_warehouse, parse_pairs
 from stelae.cli.option_flags import takes_declared_options
 from stelae.declared_options import check_limits, option, options_table
-from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from stelae.builder.report import BuildReport, Progress
 
 DEMO_FOLDER = "stelae-demo"
-EXPLAINED = (InvalidRequest, NotFound, Conflict)
-"""Errors that no log explains any better."""
 
 
 def register(app: typer.Typer) -> None:
@@ -89,12 +79,13 @@ def build(
     """
     from stelae.builder.input.files import read_files
     from stelae.builder.job import run_build
+    from stelae.builder.local.quiet_session import quiet_session
 
     reader_options = parse_pairs(command.reader_options, "--option")
     settings = parse_pairs(command.conf, "--conf")
     store = open_warehouse(warehouse)
     target = store.table(table)
-    session = spark_session(context.obj.debug, command.cores, command.memory, settings)
+    session = quiet_session(context.obj.debug, command.cores, command.memory, settings, screen.note)
     with status(f"building {target.name}") as tell, session as spark:
         tell("reading the input's columns")
         frame = read_files(
@@ -130,111 +121,6 @@ def demo(
     from stelae.builder.demo import run
 
     run(folder, port=port, keep=keep)
-
-
-@contextmanager
-def spark_session(
-    debug: bool, cores: int | None, memory: str | None, settings: dict[str, str]
-) -> Iterator[SparkSession]:
-    """A local session whose log stays off the screen, unless `debug`: what matters of it is in the errors.
-
-    A session that runs already is used and left running.
-    """
-    from pyspark.sql import SparkSession
-
-    from stelae.builder.local.session import local_session
-
-    if SparkSession.getActiveSession() is not None:
-        yield local_session(cores=cores, memory=memory, settings=settings)
-        return
-    with spark_log(debug) as log:
-        with standard_error_in(log):
-            spark = start(lambda: local_session(cores=cores, memory=memory, settings=settings))
-        with quiet_interrupts(debug):
-            try:
-                yield spark
-            finally:
-                spark.stop()
-
-
-@contextmanager
-def quiet_interrupts(debug: bool) -> Iterator[None]:
-    """Ctrl-C ends a build without stack traces of the connection to Spark, unless `debug`.
-
-    PySpark's own handler asks Spark over the connection that is waiting for an answer, which fails; stopping Spark ends
-    all jobs as well. py4j logs whatever interrupts it, to the root logger.
-    """
-    if debug:
-        yield
-        return
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return "py4j" not in Path(record.pathname).parts
-
-    root = logging.getLogger()
-    root.addFilter(wanted)
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
-    try:
-        yield
-    finally:
-        root.removeFilter(wanted)
-        if main:
-            signal.signal(signal.SIGINT, before)
-
-
-def start(session: Callable[[], SparkSession]) -> SparkSession:
-    """A new session. That there is no Java is an error of its own; all else becomes one here."""
-    try:
-        return session()
-    except StelaeError:
-        raise
-    except Exception as exc:
-        raise Unavailable(f"Spark does not start: {exc}", hint="its log may say why") from exc
-
-
-@contextmanager
-def spark_log(debug: bool) -> Iterator[Path | None]:
-    """A file for what Spark's processes say. It is kept, and named, when something fails that it may explain."""
-    if debug:
-        yield None
-        return
-    handle, name = tempfile.mkstemp(prefix="stelae-spark-", suffix=".log")
-    os.close(handle)
-    log = Path(name)
-    try:
-        yield log
-    except Exception as exc:
-        if isinstance(exc, EXPLAINED) or not log.stat().st_size:
-            log.unlink()
-        else:
-            screen.note(f"Spark's log: {log}")
-        raise
-    except BaseException:
-        log.unlink()
-        raise
-    log.unlink()
-
-
-@contextmanager
-def standard_error_in(log: Path | None) -> Iterator[None]:
-    """Processes that are started now write to the file what they would to standard error, as long as they live.
-
-    Spark says a dozen things before its log can be set up, and Python workers print stack traces of errors that are
-    reported anyway.
-    """
-    if log is None:
-        yield
-        return
-    sys.stderr.flush()
-    before = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
 
 
 @contextmanager

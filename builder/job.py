@@ -37,7 +37,7 @@ from stelae.builder.plan.partitions import count_partitions, with_folders
 from stelae.builder.report import BuildReport, Listener, Phases, summary_line
 from stelae.builder.write.commit import assemble, check_count_change, commit, discard, versions
 from stelae.builder.write.id_assignment import with_former_ids
-from stelae.builder.write.run import Written, write, write_with_ids
+from stelae.builder.write.run import write_rows
 from stelae.declared_options import shows_options
 from stelae.errors import Conflict, InvalidRequest
 from stelae.schema.table_schema import TableSchema
@@ -110,11 +110,10 @@ def run_build(
             plan = make_plan(lease, changes.frame, mode, targets, logged)
         with phases.run("write"):
             base = base_rows(spark, plan, logged)
-            records = merge_input(base, changes.frame, plan)
-            rows = merge(records, plan, retracts=changes.retracts)
+            rows = merge(merge_input(base, changes.frame, plan), plan, retracts=changes.retracts)
             if plan.mints and mode == "overwrite":
                 rows = with_former_ids(rows, former_rows(spark, plan, logged), plan)
-            written = write_with_ids(rows, plan, lease) if plan.mints else Written(write(rows, plan))
+            written = write_rows(rows, plan, lease)
         reports = written.reports
         rows_in = sum(report.rows_in for report in reports) - plan.base_rows
         # Records that ignore-delete drops are input all the same.

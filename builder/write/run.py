@@ -52,7 +52,12 @@ class Written:
     """New keys whose ids the owner of the table gave."""
 
 
-def write_with_ids(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Written:
+def write_rows(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Written:
+    """Write merged rows. Those of a table that gives ids come with the ids that their keys have, and get the others."""
+    return _write_with_ids(rows, plan, lease) if plan.mints else Written(_write(rows, plan))
+
+
+def _write_with_ids(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Written:
     """Count the rows that need an id, claim as many, then write. The rows are merged once, and kept meanwhile."""
     from pyspark import StorageLevel
 
@@ -63,7 +68,7 @@ def write_with_ids(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Writt
         if lease.server is not None and (counts.needed or asked.needed):
             wait_until_served(lease.server, str(plan.table.name), lease.parent)
         ids = lease.claim_ids(counts.total_needed)
-        reports = write(rows, plan, id_ranges(counts, ids), ask_owner(plan, lease, asked.needed))
+        reports = _write(rows, plan, id_ranges(counts, ids), ask_owner(plan, lease, asked.needed))
     finally:
         rows.unpersist()
     try:
@@ -79,7 +84,7 @@ def has_folds(plan: BuildPlan) -> bool:
     return any(is_folded_in_arrow(rule) for rule in plan.rules.columns)
 
 
-def write(
+def _write(
     records: DataFrame, plan: BuildPlan, ids: Mapping[int, IdRange] | None = None, ask: AskOwner | None = None
 ) -> list[BucketReport]:
     """Run the job: one action, whose result is one report a bucket."""

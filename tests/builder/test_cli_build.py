@@ -6,17 +6,12 @@ Method: the command in this process, on the session of the suite; the table is r
 from __future__ import annotations
 
 import json
-import logging
-import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stelae.builder import cli as builder_cli
 from stelae.cli import app
-from stelae.errors import InvalidRequest, Unavailable
 from stelae.snapshot.warehouse import Table, Warehouse
 
 if TYPE_CHECKING:
@@ -126,53 +121,6 @@ def test_what_is_not_there(shop: Shop) -> None:
     assert shop.build(str(shop.folder / "nope.csv")) == 2
     assert "nope.csv" in shop.err
     assert shop.run("build", "shop.nix", "x.csv") == 3
-
-
-@pytest.mark.parametrize(("error", "kept"), [(RuntimeError("no luck"), True), (InvalidRequest("wrong"), False)])
-def test_the_log_of_spark_is_kept_where_it_may_explain_a_failure(
-    capfd: pytest.CaptureFixture[str], error: Exception, kept: bool
-) -> None:
-    def fail() -> Any:
-        os.write(2, b"the reason\n")
-        raise error
-
-    def attempt() -> None:
-        with builder_cli.spark_log(debug=False) as log:
-            assert log is not None
-            logs.append(log)
-            with builder_cli.standard_error_in(log):
-                builder_cli.start(fail)
-
-    logs: list[Path] = []
-    with pytest.raises(Unavailable if kept else InvalidRequest, match=r"no luck|wrong"):
-        attempt()
-    os.write(2, b"back\n")
-    printed = capfd.readouterr().err
-    [log] = logs
-    assert log.exists() == kept
-    if kept:
-        assert log.read_bytes() == b"the reason\n"
-        assert printed == f"Spark's log: {log}\nback\n"
-        log.unlink()
-    else:
-        assert printed == "back\n"
-
-
-def test_ctrl_c_shows_no_stack_of_the_connection_to_spark(caplog: pytest.LogCaptureFixture) -> None:
-    def log(path: str) -> None:
-        root = logging.getLogger()
-        root.handle(root.makeRecord("root", logging.ERROR, path, 1, f"from {path}", (), None))
-
-    before = signal.getsignal(signal.SIGINT)
-    with builder_cli.quiet_interrupts(debug=False):
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        log("/venv/py4j/java_gateway.py")
-        log("/venv/other.py")
-    assert caplog.messages == ["from /venv/other.py"]
-    assert signal.getsignal(signal.SIGINT) is before
-    with builder_cli.quiet_interrupts(debug=True):
-        log("/venv/py4j/java_gateway.py")
-    assert len(caplog.messages) == 2
 
 
 def test_ids_are_told(shop: Shop) -> None:
