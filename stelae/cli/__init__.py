@@ -1,7 +1,8 @@
 """The command line: `stelae COMMAND ...`. docs/cli.md shows every command.
 
     app.py                all commands, errors and their exit codes
-    tables.py             create, alter, tables, describe, snapshots
+    definitions.py        create, alter
+    tables.py             tables, describe, snapshots
     upkeep.py             rollback, expire, clean, verify
     lookup.py             lookup
     insert.py             insert

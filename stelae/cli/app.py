@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from stelae.cli import insert, log, lookup, screen, tables, upkeep
+from stelae.cli import definitions, insert, log, lookup, screen, tables, upkeep
 from stelae.cli.missing_packages import extra_of, not_installed
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.version import __version__
@@ -103,7 +103,7 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_stelae)
-    for part in (tables, upkeep, lookup, insert, log):
+    for part in (definitions, tables, upkeep, lookup, insert, log):
         part.register(app)
     for plugin in sorted(entry_points(group=COMMANDS), key=lambda plugin: plugin.name):
         add_plugin(app, plugin)
