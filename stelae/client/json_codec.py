@@ -13,7 +13,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stelae.encoding.values import as_is, type_codec
+from stelae.encoding.value_codec import as_is
+from stelae.encoding.values import type_codec
 from stelae.errors import InvalidRequest
 from stelae.schema.key_columns import wrong_key_columns
 from stelae.schema.table_schema import TableSchema

@@ -4,7 +4,8 @@ Each codec has one scalar path, for a single key, and one vectorised path, for b
 here opens a file or knows a snapshot.
 
     arrow.py         the column types in Arrow, and the buffers below its arrays
-    values.py        a value as JSON, text, Python; temporal.py: dates, times and timestamps
+    values.py        a value as JSON, text, Python: number_values.py, text_values.py, temporal_values.py,
+                     nested_values.py; value_codec.py: what they make; temporal.py: dates and times as text
     partitions.py    the values of a partition
     keys.py          key columns to bytes whose order is the order of the values; key_columns.py: one column;
                      vectorised_keys.py: many keys

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from stelae.encoding.errors import CONVERSION_ERRORS, corrupt_bytes
 from stelae.encoding.row_fields import Fields
 from stelae.encoding.row_header import FLAGS_AT, HIDDEN_FLAG, NULLS_AT, SCHEMA_ID
-from stelae.encoding.values import as_is, value_codec
+from stelae.encoding.value_codec import as_is
+from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData
 
 if TYPE_CHECKING:

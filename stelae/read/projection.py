@@ -17,7 +17,8 @@ import pyarrow as pa
 from stelae.encoding.arrow import arrow_type
 from stelae.encoding.key_batch import KeyValues
 from stelae.encoding.row_reader import RowReader
-from stelae.encoding.values import as_is, value_codec
+from stelae.encoding.value_codec import as_is
+from stelae.encoding.values import value_codec
 from stelae.schema.table_schema import TableSchema
 
 JsonRow = dict[str, Any]

@@ -18,7 +18,8 @@ from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.key_batch import KeyLayout, KeyValues
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.row_reader import RowReader
-from stelae.encoding.values import ValueCodec, value_codec
+from stelae.encoding.value_codec import ValueCodec
+from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest, TooLarge
 from stelae.read.projection import MAX_PROJECTIONS, Projection
 from stelae.schema.table_schema import TableSchema

@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stelae.encoding import temporal
-from stelae.encoding.values import as_is, type_codec, value_codec
+from stelae.encoding.value_codec import as_is
+from stelae.encoding.values import type_codec, value_codec
 from stelae.errors import InvalidRequest
 from stelae.schema.table_schema import Column
 from stelae.schema.types import (
