@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """What `stelae build` needs to know beside the options of a build: how files are read, and what Spark gets."""
+    """What `stelae build` needs to know besides the options of a build: how files are read, and what Spark gets."""
 
     format: str | None = option(
         None,

@@ -309,7 +309,7 @@ def change_while_serving(
     console.print(
         f"  Meanwhile {len(ordered):,} lookups ran, {len(watch.failures)} failed; "
         f"p50 {_percentile(ordered, 0.5):.2f} ms, p99 {_percentile(ordered, 0.99):.2f} ms, "
-        "beside a Spark job on the same machine. "
+        "with a Spark job on the same machine. "
         f"Snapshots {', '.join(map(str, sorted(watch.snapshots)))} answered them."
     )
     after = client.lookup("nyc.flights", corrected, columns=["air_time"])
