@@ -36,7 +36,7 @@ from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts
 from stelae.service.tables.data_folder import DataFolder
 from stelae.service.tables.pinned_snapshots import Pins
-from stelae.service.tables.served_table import Keeping, ServedTable, Serving
+from stelae.service.tables.served_table import LINGER_S, Keeping, ServedTable, Serving
 from stelae.service.workers.leader import Workers
 from stelae.service.writes.table_writer import Attachment, TableWriter
 from stelae.snapshot.manifest import Snapshot
@@ -48,10 +48,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger("stelae.server")
 
-LINGER_S = 2.0
-"""How long a replaced snapshot stays open for the requests that still hold it. Closing files takes milliseconds, which
-the event loop would spend if a request were the last to let go.
-"""
 OLDER_TRIED = 3
 """Snapshots before a damaged newest one that a start tries."""
 

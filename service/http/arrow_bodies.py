@@ -25,7 +25,7 @@ from stelae.errors import InvalidRequest
 from stelae.read.projection import Projection
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.read.table_reader import TableReader
-from stelae.service.http.asgi import Header, Scope, header_of
+from stelae.service.http.asgi import INLINE_BYTES, Header, Scope, header_of
 from stelae.wire.arrow_stream import END, PREFIX, ROW, read_keys, rows_schema
 from stelae.wire.http_api import (
     ARROW,
@@ -44,12 +44,10 @@ INLINE_KEYS = 48
 """So many keys take less time than to wake a thread."""
 MIN_PART_KEYS, MAX_PART_KEYS = 250, 1024
 """Keys that a thread looks up at a time: what it does with the GIL held takes a tenth of a millisecond, then."""
-TURN_KEYS = 1024
+INDEXED_TURN_KEYS = 1024
 """Keys that are found by a hash index between two turns of other requests: a third of a millisecond, which a thread
 would spend with the GIL held for the most part.
 """
-INLINE_BYTES = 64 * 1024
-"""A longer body is read in a thread."""
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -173,16 +171,16 @@ async def prefixes(body: bytes, table: TableReader, most_bytes: int, threads: Re
 class RowsForm:
     """The form of rows that a request asks for."""
 
-    shape: Projection
+    projection: Projection
     encoded: bool
 
     @property
     def type(self) -> pa.DataType:
-        return pa.binary() if self.encoded else self.shape.type
+        return pa.binary() if self.encoded else self.projection.type
 
     def column(self, keys: KeyColumns, rows: pa.Array) -> pa.Array:
         """The column `row` of an answer."""
-        return rows if self.encoded else self.shape.structs(keys.arrays, rows)
+        return rows if self.encoded else self.projection.structs(keys.arrays, rows)
 
 
 async def looked_up(
@@ -199,10 +197,10 @@ async def looked_up(
         answers = [answer(keys)]
     elif reader.is_indexed:
         answers = []
-        for start in range(0, len(keys), TURN_KEYS):
+        for start in range(0, len(keys), INDEXED_TURN_KEYS):
             if start:
                 await asyncio.sleep(0)
-            answers.append(answer(keys[start : start + TURN_KEYS]))
+            answers.append(answer(keys[start : start + INDEXED_TURN_KEYS]))
     else:
         size = threads.keys_a_part(len(keys))
         answers = await threads.each(answer, [keys[at : at + size] for at in range(0, len(keys), size)])
@@ -221,10 +219,10 @@ def stream(schema: pa.Schema, messages: Sequence[bytes]) -> list[bytes]:
 
 
 def prefix_stream(
-    pages: Sequence[tuple[Sequence[int], pa.Array]], shape: Projection, snapshot: int, token: str | None
+    pages: Sequence[tuple[Sequence[int], pa.Array]], projection: Projection, snapshot: int, token: str | None
 ) -> list[bytes]:
     """The answer to a prefix lookup: numbers of prefixes and rows, piece by piece."""
-    schema = rows_schema(shape.type, snapshot, prefix=True, token=token)
+    schema = rows_schema(projection.type, snapshot, prefix=True, token=token)
     if schema.names != [PREFIX, ROW]:
         raise AssertionError(schema.names)
     return stream(schema, [message([pa.array(numbers, pa.int32()), rows], schema) for numbers, rows in pages])

@@ -28,10 +28,9 @@ PROBLEM_CONTENT: Header = (b"content-type", PROBLEM_JSON.encode())
 CODECS: Mapping[bytes, str] = {b"gzip": "gzip", b"zstd": "zstd"}
 """Content encodings of request bodies, and what Arrow calls them."""
 INLINE_BYTES = 64 * 1024
-"""A longer compressed body is expanded in a thread."""
-
-JOINED_BYTES = 64 * 1024 - 1
-"""Longest answer of several parts that is sent as one."""
+"""A longer body is expanded in a thread, and read as an Arrow stream in one."""
+JOINED_BYTES = 64 * 1024
+"""Shorter answers are joined from their parts, head and body, and sent as one; of longer ones a copy costs more."""
 
 MAX_TEXT = 1000
 """Characters of a text in an error."""
@@ -170,7 +169,7 @@ async def send_parts(send: Send, headers: Iterable[Header], parts: Sequence[byte
     once: each part would be a packet, and wake the client.
     """
     length = sum(map(len, parts))
-    if length <= JOINED_BYTES and len(parts) > 1:
+    if length < JOINED_BYTES and len(parts) > 1:
         parts = [b"".join(parts)]
     try:
         await send({"type": "http.response.start", "status": 200, "headers": [*headers, length_header(length)]})

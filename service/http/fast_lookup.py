@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-import orjson
+from orjson import dumps
 
 from stelae.read.projection import MAX_PROJECTIONS, Projection
 from stelae.schema.types import BigInt
@@ -38,7 +38,6 @@ MAX_QUERY_BYTES = 4096
 NEVER = b"\n"
 """What no query begins with."""
 
-dumps = orjson.dumps
 now = perf_counter
 
 
@@ -67,14 +66,14 @@ class PointLookups:
         text = query[form.key_at :]
         if text.isdigit() and len(text) <= MAX_DIGITS and query.startswith(form.number_is):
             key: tuple[Any, ...] = (int(text),)
-            shape = form.all_columns
+            projection = form.all_columns
         else:
             parsed = form.parse(query)
             if parsed is None:
                 return None
-            key, shape = parsed
+            key, projection = parsed
         row = form.find(key)
-        found = None if row is None else shape.row(key, row)
+        found = None if row is None else projection.row(key, row)
         if found is None:
             self._counts.missing += 1
             answer = form.missing
@@ -140,14 +139,14 @@ class _Form:
             texts[name] = text
         if len(texts) != len(parameters):
             return None  # a column that is there twice
-        shape = self.all_columns
+        projection = self.all_columns
         if self._selects:
             columns = texts.pop(b"columns", None)
             if columns is not None:
                 selected = self._selections.get(columns) or self._select(columns)
                 if selected is None:
                     return None
-                shape = selected
+                projection = selected
         if len(texts) != len(self._key_columns):
             return None
         key = []
@@ -156,16 +155,16 @@ class _Form:
             if encoded is None:
                 return None
             key.append(read(_decoded(encoded), column))
-        return tuple(key), shape
+        return tuple(key), projection
 
     def _select(self, columns: bytes) -> Projection | None:
         if not columns:
             return None
-        shape = self._table.projection(_decoded(columns).split(","))
+        projection = self._table.projection(_decoded(columns).split(","))
         if len(self._selections) >= MAX_PROJECTIONS:
             self._selections.clear()
-        self._selections[columns] = shape
-        return shape
+        self._selections[columns] = projection
+        return projection
 
 
 def _name_in_query(name: str) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pyarrow as pa
+from orjson import dumps
 
 from stelae.encoding.key_batch import KeyValues
 from stelae.errors import InvalidRequest
@@ -21,11 +22,11 @@ from stelae.read.projection import JsonRow, Projection
 from stelae.read.table_reader import TableReader, check_batch_size
 from stelae.service.http.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
 from stelae.service.http.asgi import Receive, Scope, Send, header_of
-from stelae.service.http.lookup_routes import CHUNK_KEYS, Route, dumps, parse_keys, shape_of
+from stelae.service.http.route import Route, parse_keys, projection_of
 from stelae.service.http.row_cache import RowCache
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts
-from stelae.service.tables.served_table import PIN, OpenSnapshot
+from stelae.service.tables.served_table import PIN, TURN_KEYS, OpenSnapshot
 from stelae.service.writes.insertion import InsertOutcome
 from stelae.service.writes.table_writer import TableWriter
 from stelae.wire.arrow_stream import rows_schema
@@ -148,14 +149,14 @@ class InsertRoute(Route):
 
     async def _inserted(self, keys: list[Any], body: dict[str, Any]) -> tuple[InsertOutcome, list[bytes]]:
         """The answer for keys, and its rows as JSON."""
-        shape_of(body, self.open_table())  # what can't be answered is not inserted
+        projection_of(body, self.open_table())  # what can't be answered is not inserted
         if len(keys) == 1:
             parsed = parse_keys(keys, 0, 1, self.open_table())
             outcome = await self._writer.insert_one(parsed[0])
         else:
             parsed = await self._parsed(keys)
             outcome = await self._writer.insert(parsed)
-        rows = await self._as_json(outcome.rows, parsed, shape_of(body, outcome.opened.reader.table))
+        rows = await self._as_json(outcome.rows, parsed, projection_of(body, outcome.opened.reader.table))
         return outcome, rows
 
     def open_table(self) -> TableReader:
@@ -168,21 +169,23 @@ class InsertRoute(Route):
     async def _parsed(self, keys: Sequence[Any]) -> list[KeyValues]:
         table = self.open_table()
         parsed: list[KeyValues] = []
-        for start in range(0, len(keys), CHUNK_KEYS):
+        for start in range(0, len(keys), TURN_KEYS):
             if start:
                 await asyncio.sleep(0)
-            parsed += parse_keys(keys, start, start + CHUNK_KEYS, table)
+            parsed += parse_keys(keys, start, start + TURN_KEYS, table)
         return parsed
 
-    async def _as_json(self, rows: Sequence[bytes | None], keys: Sequence[KeyValues], shape: Projection) -> list[bytes]:
+    async def _as_json(
+        self, rows: Sequence[bytes | None], keys: Sequence[KeyValues], projection: Projection
+    ) -> list[bytes]:
         answers: list[bytes] = []
-        make = shape.row
-        for start in range(0, len(rows), CHUNK_KEYS):
+        make = projection.row
+        for start in range(0, len(rows), TURN_KEYS):
             if start:
                 await asyncio.sleep(0)
             some = [
                 None if row is None else make(key, row)
-                for key, row in zip(keys[start : start + CHUNK_KEYS], rows[start : start + CHUNK_KEYS], strict=True)
+                for key, row in zip(keys[start : start + TURN_KEYS], rows[start : start + TURN_KEYS], strict=True)
             ]
             answers += each_as_json(some)
         return answers

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from stelae.service.http.asgi import JOINED_BYTES
 from stelae.wire.http_api import SNAPSHOT_HEADER
 
 AnswerNow = Callable[[bytes], "bytes | None"]
@@ -37,8 +38,6 @@ AnswerNow = Callable[[bytes], "bytes | None"]
 this one. The query is as it came, if it was a query at all: bytes that a URL can't have must give None.
 """
 
-JOINED_BYTES = 64 * 1024
-"""Bodies above that are not worth a copy; the transport takes both parts at once, too."""
 MAX_TAIL_BYTES = 8192
 """Ends of requests that are remembered, one a connection."""
 MAX_AT_ONCE = 64

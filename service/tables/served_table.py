@@ -30,6 +30,12 @@ PIN = SNAPSHOT_HEADER.lower().encode()
 """The header as ASGI spells it."""
 MAX_BACK_OFF_S = 60.0
 """Longest pause between two attempts to load the same snapshot."""
+LINGER_S = 2.0
+"""How long a replaced snapshot stays open for the requests that still hold it. Closing files takes milliseconds, which
+the event loop would spend if a request held the last reference.
+"""
+TURN_KEYS = 256
+"""Keys of a request, or stored rows of a scan, between two turns of other requests: about a millisecond."""
 
 
 class State(StrEnum):

@@ -44,7 +44,7 @@ from stelae.service.http.uvicorn_config import GC_THRESHOLDS, leave_pandas_out, 
 from stelae.service.http.uvicorn_protocol import AnswerNow, answering
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts, WorkerCounts
-from stelae.service.tables.served_table import ForwardToOwner, ServedTable
+from stelae.service.tables.served_table import LINGER_S, ForwardToOwner, ServedTable
 from stelae.service.workers.channel import MESSAGE_LENGTH, Channel
 from stelae.service.workers.connections import OwnTarget, ReceivedConnections
 from stelae.service.workers.forwarding import Forwarder, Replayed
@@ -52,9 +52,6 @@ from stelae.service.workers.shared_state import Ask, Begin, Drain, FollowedTable
 from stelae.wire.http_api import lookup_path, prefix_lookup_path
 
 logger = logging.getLogger("stelae.server")
-
-LINGER_S = 2.0
-"""As in service/watcher.py: how long what was let go stays open for requests that still hold it."""
 
 
 class Follower:

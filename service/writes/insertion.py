@@ -16,11 +16,8 @@ from enum import Enum, auto
 from stelae.encoding.key_batch import KeyValues, chosen
 from stelae.read.overlay import FLAGS, HIDDEN_FLAGS, ORDINAL_BYTES
 from stelae.read.snapshot_reader import SnapshotReader
-from stelae.service.tables.served_table import OpenSnapshot
+from stelae.service.tables.served_table import TURN_KEYS, OpenSnapshot
 from stelae.service.writes.owner import Owner
-
-TURN_KEYS = 256
-"""Keys of a request that are looked up between two turns of other requests."""
 
 
 class Finding(Enum):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
+from stelae.service.http.asgi import JOINED_BYTES
 from stelae.service.http.uvicorn_config import uvicorn_config
-from stelae.service.http.uvicorn_protocol import JOINED_BYTES
 from stelae.service.options import DEFAULTS
 
 
