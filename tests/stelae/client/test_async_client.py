@@ -25,7 +25,8 @@ from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.stelae.client.clients import CLIENTS
-from tests.stelae.client.test_client import GONE, Say, Script, batch, found, inserted, trouble
+from tests.stelae.client.scripted_server import Say, Script, batch, found, inserted, trouble
+from tests.stelae.client.test_exchange import GONE
 from tests.tables import commit_rows
 
 KINDS = pytest.mark.parametrize("kind", CLIENTS)

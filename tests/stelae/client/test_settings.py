@@ -16,6 +16,7 @@ from stelae.client.client import Client
 from stelae.client.settings import ClientSettings, Endpoint, checked_headers
 from stelae.declared_options import declared, keywords_table
 from stelae.errors import InvalidRequest
+from tests.stelae.client.clients import CLIENTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
 
@@ -36,16 +37,15 @@ def test_the_page_has_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("batch_size", 0), ("parallel", 0), ("connections", 0), ("retries", -1), ("timeout_s", 0.0),
-        ("timeout_s", float("nan")), ("deadline_s", 0.0), ("compression", "gzip"),
-    ],
+    "settings",
+    [{"parallel": 0}, {"batch_size": 0}, {"connections": 0}, {"retries": -1}, {"timeout_s": 0},
+     {"timeout_s": float("nan")}, {"deadline_s": -1}, {"compression": "lzma"}, {"headers": {"a": "b\n"}}],
 )  # fmt: skip
-def test_settings_that_make_no_sense(name: str, value: Any) -> None:
-    with pytest.raises(InvalidRequest, match=name) as caught:
-        Client("http://a", **{name: value})
-    assert caught.value.place == name
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_settings_are_checked(kind: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        CLIENTS[kind]("http://a", **settings)
+    assert caught.value.place == next(iter(settings))
 
 
 @pytest.mark.parametrize(
