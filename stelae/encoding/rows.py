@@ -1,6 +1,6 @@
 """Row codec, version 1: the value columns of one row, and its merge state, as one string of bytes.
 
-docs/format.md#rows is the contract; `stelae/encoding/row_fields.py` has the bytes of each type.
+docs/format.md#rows is the contract; `stelae/encoding/plain_fields.py` has the bytes of each type.
 
     | schema id u16 | flags u8 | nulls, a bit a column | fixed fields | length u32 ... | variable bytes |
     |<------------------ header -------------------->|
@@ -25,8 +25,10 @@ import pyarrow as pa
 from stelae.encoding.arrow import NumpyValues, arrow_type, conform, from_variable, variable_values
 from stelae.encoding.byte_cursor import Cursor, Mask, join, nulls_of, records_at
 from stelae.encoding.errors import CONVERSION_ERRORS, shown_value
+from stelae.encoding.nested_fields import cell_of
+from stelae.encoding.plain_fields import U32, FixedCell
 from stelae.encoding.row_decoder import Decoder, plan_decoder, unusual_decoder, usual_decoder
-from stelae.encoding.row_fields import U32, Fields, FixedCell
+from stelae.encoding.row_fields import Fields
 from stelae.encoding.row_header import HIDDEN_FLAG, NULLS_AT, ROW_HEADER, SCHEMA_ID, hidden_mask
 from stelae.errors import InvalidRequest
 from stelae.schema.merge_rules import stored_columns
@@ -77,7 +79,7 @@ class RowCodec:
         null_bytes = (self._count + 7) // 8
         self._header_size = NULLS_AT + null_bytes
         self._fields = Fields(
-            [column.type for column in self.columns],
+            [cell_of(column.type) for column in self.columns],
             head=[*ROW_HEADER, ("nulls", np.dtype(("u1", (null_bytes,))))],
         )
         self._struct = struct.Struct(f"<{self._header_size}s{self._fields.codes}")
