@@ -38,14 +38,14 @@ def run(folder: Path, rows: int, rounds: int, seconds: int) -> None:
     batches = [rng.sample(range(rows), BATCH) for _ in range(50)]
     bodies = [orjson.dumps({"keys": batch}) for batch in batches]
     reader = open_snapshot(table, snapshot, folder / "tablets")
-    shape = reader.table.all_columns
+    projection = reader.table.all_columns
     keys = [[(key,) for key in batch] for batch in batches]
     size = 0
 
     def in_process() -> float:
         done, started = 0, time.perf_counter()
         while (spent := time.perf_counter() - started) < seconds:
-            orjson.dumps({"rows": reader.lookup_many(keys[done % len(keys)], shape), "snapshot": reader.id})
+            orjson.dumps({"rows": reader.lookup_many(keys[done % len(keys)], projection), "snapshot": reader.id})
             done += 1
         return done / spent
 
@@ -65,7 +65,7 @@ def run(folder: Path, rows: int, rounds: int, seconds: int) -> None:
 
         connection.request("POST", LOOKUP, bodies[0])
         rows_found = orjson.loads(connection.getresponse().read())["rows"]
-        assert rows_found == reader.lookup_many(keys[0], shape)
+        assert rows_found == reader.lookup_many(keys[0], projection)
         rates = in_turn(rounds, {"in process": in_process, "over HTTP": over_http})
     note = f"{BATCH:,} keys, answers of {size:,} bytes; {rows:,} rows, {snapshot.totals.bytes:,} bytes"
     ours, peer = median(rates["over HTTP"]), median(rates["in process"])

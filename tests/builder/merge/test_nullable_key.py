@@ -140,21 +140,21 @@ def same_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def check_lookups(table: Table, folder: Path, asked: list[tuple[Any, ...]], model: dict[tuple[Any, ...], int]) -> None:
     reader = open_snapshot(table, table.snapshots.read(), folder)
-    shape = reader.table.projection(["v"])
+    projection = reader.table.projection(["v"])
 
     def as_json(values: dict[str, Any]) -> dict[str, Any]:
         return {name: "NaN" if value != value else value for name, value in values.items()}
 
     keys = [reader.table.key_from_json(as_json(dict(zip(KEY, key, strict=True)))) for key in asked]
-    found = [None if row is None else row["v"] for row in reader.lookup_many(keys, shape)]
+    found = [None if row is None else row["v"] for row in reader.lookup_many(keys, projection)]
     assert found == [model.get(same_key(key)) for key in asked], SEED
-    assert [row and row["v"] for key in keys[:100] for row in [reader.lookup(key, shape)]] == found[:100]
+    assert [row and row["v"] for key in keys[:100] for row in [reader.lookup(key, projection)]] == found[:100]
 
     for n in VALUES["n"]:
         for ratio in VALUES["ratio"]:
             prefix = reader.table.prefix_from_json(as_json({"n": n, "ratio": ratio}))
             expected = sorted(v for key, v in model.items() if key[1:3] == same_key((n, ratio)))
-            page = reader.prefix_lookup(prefix, shape, 10_000)
+            page = reader.prefix_lookup(prefix, projection, 10_000)
             assert sorted(row["v"] for row in page.rows) == expected, (n, ratio, SEED)
 
 

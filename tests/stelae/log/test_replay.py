@@ -36,7 +36,7 @@ from stelae.rocksdb.online_rows import OnlineRows
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
-from tests.stelae.read.test_snapshot_reader import (
+from tests.stelae.read.readers import (
     EVENTS,
     KEY,
     NULLABLE_EVENTS,
@@ -88,7 +88,7 @@ class Story:
     log: list[dict[tuple[Any, ...], int]]
     later: list[dict[tuple[Any, ...], int]]
     asked: list[tuple[Any, ...]]
-    shapes: list[tuple[tuple[str, ...], tuple[Any, ...], int]]
+    scans: list[tuple[tuple[str, ...], tuple[Any, ...], int]]
 
 
 def stories(sql: str, keys: st.SearchStrategy[tuple[Any, ...]]) -> st.SearchStrategy[Story]:
@@ -153,7 +153,7 @@ def test_a_reader_with_online_rows_is_a_dict(
         check_keys(reader, wanted, model.rows)
         check_keys(plain, wanted, shown)
         read = reader.table
-        for names, key, limit in story.shapes:
+        for names, key, limit in story.scans:
             values = {name: as_row(key, 0)[name] for name in names}
             prefix = read.prefix_from_json(values)
             assert reader.prefix_lookup(prefix, read.all_columns, 1000).rows == model.prefix(values)
@@ -165,18 +165,18 @@ def test_a_reader_with_online_rows_is_a_dict(
 
 def check_keys(reader: SnapshotReader, wanted: Sequence[tuple[Any, ...]], rows: Mapping[tuple[Any, ...], Any]) -> None:
     """By key, by many keys, by located key."""
-    read, shape = reader.table, reader.table.all_columns
+    read, projection = reader.table, reader.table.all_columns
     physical = [read.key_from_json(dict(zip(KEY, key, strict=True))) for key in wanted]
     expected = [as_row(key, rows[key]) if key in rows else None for key in wanted]
     in_order = [row and {name: row[name] for name in read.schema.column_names} for row in expected]
-    assert [reader.lookup(key, shape) for key in physical] == in_order
-    assert reader.lookup_many(physical, shape) == in_order
+    assert [reader.lookup(key, projection) for key in physical] == in_order
+    assert reader.lookup_many(physical, projection) == in_order
     located = reader.locate_many(physical)
     assert located == [reader.locate(key) for key in physical]
     known = {key: located_key for key, located_key in zip(physical, located, strict=True) if located_key is not None}
     for key, row in zip(known, reader.rows_at(list(known.values())), strict=True):
-        found = None if row is None else shape.row(key, row)
-        assert found == reader.lookup(key, shape)
+        found = None if row is None else projection.row(key, row)
+        assert found == reader.lookup(key, projection)
         assert (row is None) == (found is None)  # never a hidden one
     for key, located_key in known.items():
         partition, bucket, key_bytes = reader.log_address(located_key)
@@ -228,12 +228,12 @@ def test_every_type_of_key_is_found_where_replay_put_it(tmp_path: Path, name: st
     commit_rows(table, [], hidden=python[::2] if role == "partition" else [])
     reader = overlaid(open_reader(table, tmp_path / "tablets"), tmp_path / "online")
     replay(reader, entries(inserted(table.schema, python)))
-    shape = reader.table.projection(["v"])
+    projection = reader.table.projection(["v"])
     there = [reader.locate(pair) is not None for pair in pairs]
     assert any(there)
     for pair, expected in zip(pairs, there, strict=True):
-        assert reader.lookup(pair, shape) == ({"v": pair[0]} if expected else None)
-    assert reader.lookup_many(pairs, shape) == [reader.lookup(pair, shape) for pair in pairs]
+        assert reader.lookup(pair, projection) == ({"v": pair[0]} if expected else None)
+    assert reader.lookup_many(pairs, projection) == [reader.lookup(pair, projection) for pair in pairs]
 
 
 def make(folder: Path, rows: Sequence[int] = (), hidden: Sequence[int] = (), sql: str = SQL) -> Table:
@@ -366,13 +366,13 @@ def test_places_are_those_of_the_reader_without(tmp_path: Path) -> None:
     """Whoever located keys in one may ask the other."""
     plain = open_reader(make(tmp_path, rows=range(10)), tmp_path / "tablets")
     reader = overlaid(plain, tmp_path / "online")
-    places = [place or b"" for place in plain.locate_many([(a,) for a in range(20)])]
-    assert reader.locate_many([(a,) for a in range(20)]) == places
+    located = [key or b"" for key in plain.locate_many([(a,) for a in range(20)])]
+    assert reader.locate_many([(a,) for a in range(20)]) == located
     assert reader.online is not None
-    reader.online.put_many(places[10:15], [b"row"] * 5)
-    assert [row is not None for row in reader.rows_at(places)] == [True] * 10 + [False] * 0 + [True] * 5 + [False] * 5
-    assert reader.snapshot_rows_at(places) == plain.rows_at(places)
-    assert plain.rows_at(places)[10:] == [None] * 10
+    reader.online.put_many(located[10:15], [b"row"] * 5)
+    assert [row is not None for row in reader.rows_at(located)] == [True] * 10 + [False] * 0 + [True] * 5 + [False] * 5
+    assert reader.snapshot_rows_at(located) == plain.rows_at(located)
+    assert plain.rows_at(located)[10:] == [None] * 10
     assert reader.rows_at([]) == []
 
 
@@ -381,15 +381,15 @@ def test_a_visible_row_of_the_snapshot_counts_first(tmp_path: Path) -> None:
     table = make(tmp_path, rows=range(4), hidden=range(4, 8))
     reader = overlaid(open_reader(table, tmp_path / "tablets"), tmp_path / "online")
     numbers = range(9)
-    places = [place or b"" for place in reader.locate_many([(a,) for a in numbers])]
+    located = [key or b"" for key in reader.locate_many([(a,) for a in numbers])]
     assert reader.online is not None
-    reader.online.put_many(places, [RowCodec(table.schema).encode(("online",)) for _ in numbers])
+    reader.online.put_many(located, [RowCodec(table.schema).encode(("online",)) for _ in numbers])
     expected = ["snapshot"] * 4 + ["online"] * 5
-    shape = reader.table.projection(["v"])
-    assert [row and row["v"] for row in (reader.lookup((a,), shape) for a in numbers)] == expected
+    projection = reader.table.projection(["v"])
+    assert [row and row["v"] for row in (reader.lookup((a,), projection) for a in numbers)] == expected
     assert values(reader, numbers) == expected
-    assert [row["v"] for row in reader.prefix_lookup({}, shape, 99).rows] == expected
-    assert [row and (shape.row((0,), row) or {})["v"] for row in reader.rows_at(places)] == expected
+    assert [row["v"] for row in reader.prefix_lookup({}, projection, 99).rows] == expected
+    assert [row and (projection.row((0,), row) or {})["v"] for row in reader.rows_at(located)] == expected
 
 
 def test_online_rows_live_as_long_as_a_reader_or_a_scan(tmp_path: Path) -> None:
@@ -430,13 +430,13 @@ def test_a_block_that_goes_bad_below_online_rows(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     with stored.open("r+b") as target:
         target.write(content)
-    shape, near = reader.table.all_columns, [(a,) for a in range(400, 600)]
-    places = [place or b"" for place in reader.locate_many(near)]
+    projection, near = reader.table.all_columns, [(a,) for a in range(400, 600)]
+    located = [key or b"" for key in reader.locate_many(near)]
     for read in (
-        lambda: [reader.lookup(key, shape) for key in near],
-        lambda: reader.lookup_many(near, shape),
-        lambda: reader.prefix_lookup({}, shape, 1000),
-        lambda: reader.rows_at(places),
+        lambda: [reader.lookup(key, projection) for key in near],
+        lambda: reader.lookup_many(near, projection),
+        lambda: reader.prefix_lookup({}, projection, 1000),
+        lambda: reader.rows_at(located),
         lambda: replay(reader, entries(inserted(table.schema, from_log(range(400, 600))))),
     ):
         with pytest.raises(CorruptData, match="checksum"):

@@ -147,8 +147,8 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
     # Online rows are under visible ones and above hidden ones.
     online = reader.with_online(OnlineRows.open(tmp_path / "online"))
     assert online.online is not None
-    places = online.locate_many(keys)
-    put = {place: b"row %d" % number for number, place in enumerate(places) if place is not None}
+    located = online.locate_many(keys)
+    put = {key: b"row %d" % number for number, key in enumerate(located) if key is not None}
     online.online.put_many(list(put), list(put.values()))
     expected = [row if row is not None else b"row %d" % number for number, row in enumerate(from_tablets.to_pylist())]
     for made in (None, index):
@@ -176,7 +176,7 @@ def test_online_rows_are_not_asked_for_keys_that_are_there(tmp_path: Path) -> No
     online = reader.with_online(Elsewhere())
     there = columns(online, k=[f"k{i}" for i in range(200)], n=list(range(200)))
     assert online.rows_of(there).null_count == 0
-    assert None not in online.rows_at([place for place in online.locate_many(there) if place])
+    assert None not in online.rows_at([key for key in online.locate_many(there) if key])
     assert None not in online.lookup_many(list(there), online.table.all_columns)
     for key in (("gone", 1), ("k1", 7)):
         some = [*list(there), key]
