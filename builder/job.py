@@ -216,4 +216,4 @@ def plan_whole(schema: TableSchema, changes: DataFrame, parent: Snapshot | None,
         with translated("counting the input"):
             rows = changes.count() + (parent.totals.rows if parent else 0) + log_rows
     count = choose_bucket_count(schema, rows, base.bucket_count if base else None)
-    return PartitionPlan((), "", count, base, first_slot=0)
+    return PartitionPlan((), "", count, base, first_ordinal=0)

@@ -24,7 +24,7 @@ from stelae.builder.plan.columns import (
     ORDER_COLUMN,
     ORDINAL_COLUMN,
 )
-from stelae.builder.plan.placement import by_key, by_slot, placed
+from stelae.builder.plan.placement import by_key, by_ordinal, placed
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_columns
 
@@ -75,11 +75,11 @@ def _nulls(names: Sequence[str]) -> list[Column]:
 
 
 def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
-    """Records as the writer takes them: each on the task of its slot, sorted by slot and key.
+    """Records as the writer takes them: each on the task of its bucket, sorted by bucket and key.
 
-    The frame has the writer's columns: slot, key columns, stored columns, hidden; those of the table go by number, as
-    `mapInArrow` takes a dot or a back quote in a name for syntax. Engines that compute rows give one row a key; of the
-    others all records stay, in merge order, and the writer takes the last of each key.
+    The frame has the writer's columns: bucket ordinal, key columns, stored columns, hidden; those of the table go by
+    number, as `mapInArrow` takes a dot or a back quote in a name for syntax. Engines that compute rows give one row a
+    key; of the others all records stay, in merge order, and the writer takes the last of each key.
     """
     from pyspark.sql import functions as f
 
@@ -90,6 +90,6 @@ def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
     keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
     columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
     numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
-    ordered = placed(records, plan).sortWithinPartitions(*by_slot(plan), *keys, *last_record_order(records, plan))
+    ordered = placed(records, plan).sortWithinPartitions(*by_ordinal(plan), *keys, *last_record_order(records, plan))
     rows = ordered.select(ORDINAL_COLUMN, *numbered, HIDDEN_COLUMN)
     return last_records(rows, plan) if plan.mints else rows

@@ -1,13 +1,13 @@
 """What a build will do, decided on the driver before the first row moves.
 
-A task writes one or several *slots*; a slot is one bucket of one partition:
+A task writes one or several buckets. A bucket's *ordinal* is its number through all partitions that the build writes:
 
-    slot        0      1      2      3      4          numbered through partitions, buckets in order
+    ordinal     0      1      2      3      4          numbered through partitions, buckets in order
     partition   dt=1   dt=1   dt=2   dt=2   dt=2
     bucket      0      1      0      1      2          bucket counts may differ between partitions
-    task        slot modulo number of tasks
+    task        ordinal modulo number of tasks
 
-Without partitions there is one task a bucket: bucket i is slot i is task i.
+Without partitions there is one task a bucket: bucket i has ordinal i and is of task i.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class PartitionPlan:
     bucket_count: int
     base: PartitionFiles | None
     """Its files in the parent snapshot, merged into the new ones; None: it starts empty."""
-    first_slot: int
+    first_ordinal: int
+    """Of its bucket 0."""
 
 
 @dataclass(frozen=True)
@@ -70,33 +71,33 @@ class BuildPlan:
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @cached_property
-    def slot_count(self) -> int:
+    def bucket_count(self) -> int:
         return sum(partition.bucket_count for partition in self.partitions)
 
     @cached_property
     def task_count(self) -> int:
-        """Writer tasks: one a slot, but no crowd of tiny tasks where a table has many partitions."""
+        """Writer tasks: one a bucket, but no crowd of tiny tasks where a table has many partitions."""
         if not self.schema.partition_keys:
-            return self.slot_count
-        return max(1, min(self.slot_count, self.task_limit))
+            return self.bucket_count
+        return max(1, min(self.bucket_count, self.task_limit))
 
     @property
-    def one_slot_a_task(self) -> bool:
-        return self.task_count == self.slot_count
+    def one_bucket_a_task(self) -> bool:
+        return self.task_count == self.bucket_count
 
     @cached_property
-    def slots(self) -> Mapping[int, tuple[PartitionPlan, int]]:
-        """Partition and bucket of every slot."""
+    def buckets(self) -> Mapping[int, tuple[PartitionPlan, int]]:
+        """Partition and bucket of every ordinal."""
         return {
-            partition.first_slot + bucket: (partition, bucket)
+            partition.first_ordinal + bucket: (partition, bucket)
             for partition in self.partitions
             for bucket in range(partition.bucket_count)
         }
 
     @property
     def task_columns(self) -> tuple[str, ...]:
-        """Columns that tell the task and slot of a record."""
-        return (ORDINAL_COLUMN,) if self.one_slot_a_task else (TASK_COLUMN, ORDINAL_COLUMN)
+        """Columns that tell the task and the bucket ordinal of a record."""
+        return (ORDINAL_COLUMN,) if self.one_bucket_a_task else (TASK_COLUMN, ORDINAL_COLUMN)
 
     @property
     def one_row_a_key(self) -> bool:
@@ -164,13 +165,13 @@ def plan_partitions(
     """
     stored = dict(parent.by_values) if parent else {}
     plans = []
-    first_slot = 0
+    first_ordinal = 0
     for values, folder, rows in counts:
         base = stored.pop(values, None)
         base_rows = sum(f.rows for b in base.buckets for f in b.files) if base else 0
         count = choose_bucket_count(schema, rows + base_rows, base.bucket_count if base else None)
-        plans.append(PartitionPlan(values, folder, count, base, first_slot))
-        first_slot += count
+        plans.append(PartitionPlan(values, folder, count, base, first_ordinal))
+        first_ordinal += count
     return tuple(plans), tuple(stored.values())
 
 

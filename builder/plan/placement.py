@@ -1,4 +1,4 @@
-"""Where rows go: the slot of each by partition and bucket hash, the task of each slot, the order inside a task."""
+"""Where rows go: the bucket ordinal of each by partition and hash, the task of each bucket, the order inside a task."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 def placed(records: DataFrame, plan: BuildPlan) -> DataFrame:
     """Records on the task of their bucket."""
-    return on_tasks(with_slots(records, plan), plan)
+    return on_tasks(with_planned_ordinals(records, plan), plan)
 
 
-def with_slots(records: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Records with the slot that each belongs to. One of a partition that is not planned stops the job."""
+def with_planned_ordinals(records: DataFrame, plan: BuildPlan) -> DataFrame:
+    """Records with the ordinal of their bucket. One of a partition that is not planned stops the job."""
     from pyspark.sql import functions as f
 
     slotted = with_places(records, plan.schema, plan.partitions, ORDINAL_COLUMN)
@@ -43,14 +43,14 @@ _CHANGED_INPUT = InvalidRequest(
 
 
 def with_places(rows: DataFrame, schema: TableSchema, partitions: Sequence[PartitionPlan], name: str) -> DataFrame:
-    """Rows with the INT column `name`: their slot among the buckets of some partitions, null in none of these."""
+    """Rows with the INT column `name`: their bucket ordinal among some partitions, null in none of these."""
     from pyspark.sql import functions as f
 
     if not schema.partition_keys:
         count = partitions[0].bucket_count
         return rows.withColumn(name, f.expr(spark_bucket_expression(schema.bucket_columns, count)))
     places = [
-        (*partition_to_python(schema.partition_columns, p.values), p.bucket_count, p.first_slot) for p in partitions
+        (*partition_to_python(schema.partition_columns, p.values), p.bucket_count, p.first_ordinal) for p in partitions
     ]
     names = [f"__stelae_partition_{index}" for index in range(len(schema.partition_columns))]
     ddl = ", ".join(f"{each} {c.type.spark()}" for each, c in zip(names, schema.partition_columns, strict=True))
@@ -68,25 +68,25 @@ def with_places(rows: DataFrame, schema: TableSchema, partitions: Sequence[Parti
 
 
 def on_tasks(slotted: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Rows on the task of their slot."""
+    """Rows on the task of their bucket."""
     from pyspark.sql import functions as f
 
-    if plan.one_slot_a_task:
+    if plan.one_bucket_a_task:
         return slotted.repartitionById(plan.task_count, f.col(ORDINAL_COLUMN))
     slotted = slotted.withColumn(TASK_COLUMN, f.pmod(f.col(ORDINAL_COLUMN), f.lit(plan.task_count)))
     return slotted.repartitionById(plan.task_count, f.col(TASK_COLUMN))
 
 
-def by_slot(plan: BuildPlan) -> list[Column]:
-    """What a task sorts by first: nothing where it has one slot, as that would blunt Spark's comparison of prefixes."""
+def by_ordinal(plan: BuildPlan) -> list[Column]:
+    """What a task sorts by first: nothing if it has one bucket, as that would blunt Spark's comparison of prefixes."""
     from pyspark.sql import functions as f
 
-    return [] if plan.one_slot_a_task else [f.col(ORDINAL_COLUMN)]
+    return [] if plan.one_bucket_a_task else [f.col(ORDINAL_COLUMN)]
 
 
 def by_key(rows: DataFrame, plan: BuildPlan) -> DataFrame:
-    """Merged rows, sorted by slot and key inside each task."""
+    """Merged rows, sorted by bucket and key inside each task."""
     from pyspark.sql import functions as f
 
     keys = [f.col(f"_{position}") for position in range(len(plan.schema.key_columns))]
-    return rows.sortWithinPartitions(*by_slot(plan), *keys)
+    return rows.sortWithinPartitions(*by_ordinal(plan), *keys)

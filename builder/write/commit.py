@@ -29,7 +29,7 @@ def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: 
     written = []
     for partition in plan.partitions:
         buckets = tuple(
-            BucketFiles(bucket, _files(by_ordinal.get(partition.first_slot + bucket)), plan.log_until)
+            BucketFiles(bucket, _files(by_ordinal.get(partition.first_ordinal + bucket)), plan.log_until)
             for bucket in range(partition.bucket_count)
         )
         written.append(PartitionFiles(partition.values, partition.bucket_count, buckets, partition.folder))

@@ -1,11 +1,11 @@
 """Ids of dictionary tables: which rows have one, how many are needed, and which row gets which.
 
-    rows, one a key, sorted by slot and key; with the id of the stored row that was visible, if there was one
+    rows, one a key, sorted by bucket and key; with the id of the stored row that was visible, if there was one
       → computed once, and kept while the build runs
-      → count_ids     per slot: rows with an id, rows that need one                        numbers for the driver
-      → claim_ids     one claim of exactly that many, cut into ranges by slot              driver
+      → count_ids     per bucket: rows with an id, rows that need one                      numbers for the driver
+      → claim_ids     one claim of exactly that many, cut into ranges by bucket            driver
         (of keys that a server owns: builder/base/owner_client.py)
-      → id_ranges     the writer numbers the rows of its slots in key order                executors
+      → id_ranges     the writer numbers the rows of its buckets in key order              executors
       → check_ids     each id once, all of them claimed, none lost                         writer and driver
 
 So ids are dense, and depend on keys and buckets alone: not on the order of the input, nor on how Spark cuts it. A task
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IdCounts:
-    """Visible rows by slot; slots without any are left out."""
+    """Visible rows by bucket ordinal; buckets without any are left out."""
 
     kept: Mapping[int, int]
     """Rows that have an id."""
     needed: Mapping[int, int]
     """Rows that need one."""
 
-    def split(self, slots: Collection[int]) -> tuple[IdCounts, IdCounts]:
-        """What is needed in some slots, as if it was there already, beside all that is kept; and what they need."""
-        asked = {slot: count for slot, count in self.needed.items() if slot in slots}
-        kept = {slot: self.kept.get(slot, 0) + asked.get(slot, 0) for slot in {*self.kept, *asked}}
-        needed = {slot: count for slot, count in self.needed.items() if slot not in slots}
+    def split(self, ordinals: Collection[int]) -> tuple[IdCounts, IdCounts]:
+        """What is needed in some buckets, as if it was there already, beside all that is kept; and what they need."""
+        asked = {ordinal: count for ordinal, count in self.needed.items() if ordinal in ordinals}
+        kept = {ordinal: self.kept.get(ordinal, 0) + asked.get(ordinal, 0) for ordinal in {*self.kept, *asked}}
+        needed = {ordinal: count for ordinal, count in self.needed.items() if ordinal not in ordinals}
         return IdCounts(kept, needed), IdCounts({}, asked)
 
     @property
@@ -108,37 +108,42 @@ def id_position(plan: BuildPlan) -> int:
     return len(plan.schema.key_columns) + stored_columns(plan.schema).index(plan.schema.auto_increment)
 
 
-def asked_slots(plan: BuildPlan, lease: BuildLease) -> frozenset[int]:
-    """Slots whose new keys get their ids from the server that owns the table: those of partitions that it may serve."""
+def asked_ordinals(plan: BuildPlan, lease: BuildLease) -> frozenset[int]:
+    """Ordinals of the buckets whose new keys get their ids from the server that owns the table: buckets of partitions
+    that it may serve.
+    """
     if lease.server is None or plan.parent is None:
         return frozenset()
     known = plan.parent.by_values
-    return frozenset(slot for slot, (partition, _) in plan.slots.items() if partition.values in known)
+    return frozenset(ordinal for ordinal, (partition, _) in plan.buckets.items() if partition.values in known)
 
 
-def ask_owner(plan: BuildPlan, lease: BuildLease, slots: Collection[int]) -> AskOwner | None:
-    """What the writer asks for the ids of new keys in some slots; None where there are no such slots."""
-    if lease.server is None or not slots:
+def ask_owner(plan: BuildPlan, lease: BuildLease, ordinals: Collection[int]) -> AskOwner | None:
+    """What the writer asks for the ids of new keys in some buckets; None where there are none."""
+    if lease.server is None or not ordinals:
         return None
-    partitions = {slot: plan.slots[slot][0].values for slot in slots}
+    partitions = {ordinal: plan.buckets[ordinal][0].values for ordinal in ordinals}
     at_hidden = 1 + len(plan.schema.key_columns) + len(stored_columns(plan.schema))
     return AskOwner(plan.schema, str(plan.table.name), lease.server, partitions, 1 + id_position(plan), at_hidden)
 
 
 def id_ranges(counts: IdCounts, ids: IdRange | None) -> dict[int, IdRange]:
-    """The ids cut into one range a slot, in order of the slots."""
+    """The ids cut into one range a bucket, in order of the ordinals."""
     if ids is None:
         return {}
-    slots = sorted(counts.needed)
-    ends = list(accumulate(counts.needed[slot] for slot in slots))
+    ordinals = sorted(counts.needed)
+    ends = list(accumulate(counts.needed[ordinal] for ordinal in ordinals))
     firsts = [ids.first, *(ids.first + end for end in ends[:-1])]
-    return {slot: IdRange(first, first + counts.needed[slot] - 1) for slot, first in zip(slots, firsts, strict=True)}
+    return {
+        ordinal: IdRange(first, first + counts.needed[ordinal] - 1)
+        for ordinal, first in zip(ordinals, firsts, strict=True)
+    }
 
 
 def check_ids(reports: Sequence[BucketReport], counts: IdCounts, claims: TableClaims) -> None:
     """The gate for ids, on the driver: as many rows kept and got an id as were counted, and every id was claimed.
 
-    That no two rows of a slot have one id was checked where the slot was written.
+    That no two rows of a bucket have one id was checked where it was written.
     """
     kept, minted = sum(report.ids_kept for report in reports), sum(report.ids_minted for report in reports)
     if (kept, minted) != (counts.total_kept, counts.total_needed):

@@ -22,7 +22,7 @@ from stelae.builder.write.bucket_writer import WriteSpec
 from stelae.builder.write.commit import discard
 from stelae.builder.write.id_assignment import (
     ask_owner,
-    asked_slots,
+    asked_ordinals,
     check_ids,
     count_ids,
     id_ranges,
@@ -64,7 +64,7 @@ def _write_with_ids(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Writ
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
-            counts, asked = count_ids(rows, plan).split(asked_slots(plan, lease))
+            counts, asked = count_ids(rows, plan).split(asked_ordinals(plan, lease))
         if lease.server is not None and (counts.needed or asked.needed):
             wait_until_served(lease.server, str(plan.table.name), lease.parent)
         ids = lease.claim_ids(counts.total_needed)
@@ -92,7 +92,7 @@ def _write(
     spec = WriteSpec(
         schema=plan.schema,
         storage=plan.table.storage,
-        folders={slot: (partition.folder, bucket) for slot, (partition, bucket) in plan.slots.items()},
+        folders={ordinal: (partition.folder, bucket) for ordinal, (partition, bucket) in plan.buckets.items()},
         task_count=plan.task_count,
         merged=plan.one_row_a_key,
         keeps_tombstones=plan.rules.keeps_tombstones,

@@ -185,7 +185,7 @@ def test_many_partitions_share_few_tasks(spark: SparkSession, tmp_path: Path) ->
     frame = spark.range(3000).selectExpr("concat('d', id % 40) AS dt", "cast(id AS INT) AS id", "1 AS pages")
     changes = change_records(frame, table.schema, None)
     plan = make_plan(BuildLease(table, "1", None, LogRange(0, 0)), changes.frame, "merge")
-    assert (plan.slot_count, plan.task_count, plan.one_slot_a_task) == (80, 16, False)
+    assert (plan.bucket_count, plan.task_count, plan.one_bucket_a_task) == (80, 16, False)
     snapshot = build(spark, warehouse, "visits", frame)
     assert len(snapshot.partitions) == 40
     assert content(spark, warehouse, "visits") == sorted((f"d{n % 40}", n, 1) for n in range(3000))
