@@ -162,7 +162,7 @@ async def prefixes(body: bytes, table: TableReader, most_bytes: int, threads: Re
     """The prefixes in a body, as `SnapshotReader.prefixes_scan` takes them."""
 
     def read() -> list[dict[str, Any]]:
-        return prefixes_of(table.layout, read_keys(body, most_bytes), table.check_prefix)
+        return prefixes_of(table.layout, read_keys(body, most_bytes))
 
     return read() if len(body) <= INLINE_BYTES else await threads.one(read)
 

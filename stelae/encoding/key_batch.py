@@ -9,7 +9,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from stelae.encoding.arrow import conform, first_null, fixed_values
 from stelae.encoding.keys import NULL_HINT, KeyCodec
 from stelae.errors import InvalidRequest
+from stelae.schema.key_columns import check_key_columns, check_prefix_columns
 from stelae.schema.types import Binary, String, Time, Timestamp, TimestampLtz
 
 if TYPE_CHECKING:
@@ -63,18 +64,8 @@ class KeyColumns(Sequence[KeyValues]):
 
         InvalidRequest for other columns, other types, values that do not fit and nulls in NOT NULL columns.
         """
-        schema = layout.schema
-        for name in given:
-            if name not in schema.primary_key:
-                raise _not_in_key(name, schema)
-        missing = [name for name in schema.primary_key if name not in given]
-        if missing:
-            raise InvalidRequest(
-                f"the keys lack {', '.join(missing)}",
-                place=", ".join(missing),
-                hint=f"the primary key is {', '.join(schema.primary_key)}; its first columns alone: prefix-lookup",
-            )
-        return cls(layout, [key_array(column, given[column.name]) for column in schema.primary_key_columns])
+        check_key_columns(layout.schema, given, hint="its first columns alone: prefix-lookup")
+        return cls(layout, [key_array(column, given[column.name]) for column in layout.schema.primary_key_columns])
 
     def __len__(self) -> int:
         return len(self.arrays[0])
@@ -187,23 +178,12 @@ def _first(mask: pa.Array | npt.NDArray[np.bool_]) -> int | None:
     return None if found < 0 else int(found)
 
 
-def prefixes_of(
-    layout: KeyLayout, given: Mapping[str, pa.Array], check: Callable[[Mapping[str, object]], object]
-) -> list[dict[str, Any]]:
-    """The prefixes of a request, a row each: physical values by column. `check` says whether these columns are one."""
-    columns = []
-    for name in given:
-        if name not in layout.schema.primary_key:
-            raise _not_in_key(name, layout.schema)
-        columns.append(layout.schema.by_name[name])
-    check(given)
+def prefixes_of(layout: KeyLayout, given: Mapping[str, pa.Array]) -> list[dict[str, Any]]:
+    """The prefixes of a request, a row each: physical values by column."""
+    check_prefix_columns(layout.schema, given)
+    columns = [layout.schema.by_name[name] for name in given]
     if not columns:
         raise InvalidRequest("a prefix needs a column in Arrow", place="prefix", hint="all rows: page through JSON")
     codec = KeyCodec(columns)
     rows = codec.encode_list([key_array(column, given[column.name]) for column in columns])
     return [dict(zip(given, values, strict=True)) for values in starmap(codec.decode, zip(rows, strict=True))]
-
-
-def _not_in_key(name: str, schema: TableSchema) -> InvalidRequest:
-    word = "unknown column" if name not in schema.by_name else "not a primary-key column:"
-    return InvalidRequest(f"{word} {name!r}", place=name, hint=f"the primary key is {', '.join(schema.primary_key)}")

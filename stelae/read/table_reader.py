@@ -22,6 +22,7 @@ from stelae.encoding.value_codec import ValueCodec
 from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest, TooLarge
 from stelae.read.projection import MAX_PROJECTIONS, Projection
+from stelae.schema.key_columns import check_prefix_columns, wrong_key_columns
 from stelae.schema.table_schema import TableSchema
 
 
@@ -104,23 +105,8 @@ class TableReader:
         """Physical values of a prefix: any of the partition columns, then the first so many key columns."""
         if type(prefix) is not dict:
             raise InvalidRequest(f"a prefix must be an object, this one is {_json_type(prefix)}", place="prefix")
-        self.check_prefix(prefix)
+        check_prefix_columns(self.schema, prefix)
         return {name: self._by_name[name].from_json(value, name) for name, value in prefix.items()}
-
-    def check_prefix(self, prefix: Mapping[str, object]) -> None:
-        """Whether columns are those of a prefix."""
-        unknown = [name for name in prefix if name not in self._by_name]
-        if unknown:
-            raise self._not_in_key(unknown)
-        names = [column.name for column in self.schema.key_columns]
-        given = [name in prefix for name in names]
-        if True in given[given.index(False) :] if False in given else False:
-            missing, last = names[given.index(False)], names[len(given) - 1 - given[::-1].index(True)]
-            raise InvalidRequest(
-                f"not a prefix of the key: {missing!r} is missing before {last!r}",
-                place="prefix",
-                hint=f"the key is {', '.join(names)}; give its first columns",
-            )
 
     def whole_key(self, partition: KeyValues, key: KeyValues) -> KeyValues:
         """The whole primary key of partition values and key columns: the inverse of `partition_of` and `key_of`."""
@@ -132,22 +118,10 @@ class TableReader:
         return tuple(values[name] for name in schema.primary_key)
 
     def _wrong_columns(self, given: Mapping[str, object], *, of_text: bool = False) -> InvalidRequest:
-        unknown = [name for name in given if name not in self._by_name]
-        if unknown:
-            return self._not_in_key(unknown)
-        missing = [name for name in self.schema.primary_key if name not in given]
-        hint = f"the primary key is {', '.join(self.schema.primary_key)}; its first columns alone: prefix-lookup"
-        if of_text and any(self._by_name[name].type.nullable for name in missing):
+        hint = "its first columns alone: prefix-lookup"
+        if of_text and any(codec.type.nullable for name, codec in self.key_codecs if name not in given):
             hint += f"; {_NULL_HINT}"
-        return InvalidRequest(f"the key lacks {', '.join(missing)}", place=", ".join(missing), hint=hint)
-
-    def _not_in_key(self, unknown: Sequence[str]) -> InvalidRequest:
-        word = "unknown column" if unknown[0] not in self.schema.by_name else "not a primary-key column:"
-        return InvalidRequest(
-            f"{word} {unknown[0]!r}",
-            place=unknown[0],
-            hint=f"the primary key is {', '.join(self.schema.primary_key)}",
-        )
+        return wrong_key_columns(self.schema, given, hint=hint)
 
 
 _NULL_HINT = "a null key column: POST the key as JSON, with null"

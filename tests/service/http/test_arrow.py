@@ -290,7 +290,7 @@ WRONG: list[tuple[str, pa.Table, str, str, str]] = [
     ("shop.users", pa.table({"user_id": pa.array([1, None])}), "", "user_id", "is null in row 1"),
     ("shop.users", pa.table({"user_id": pa.array([2**63], pa.uint64())}), "", "user_id", "do not fit"),
     ("shop.users", pa.table({"user_id": pa.array([[1]])}), "", "user_id", "Arrow type list"),
-    ("shop.orders", pa.table({"user_id": ID}), "", "order_id", "the keys lack order_id"),
+    ("shop.orders", pa.table({"user_id": ID}), "", "order_id", "the key lacks order_id"),
     ("shop.users", pa.table([ID, ID], names=["user_id", "user_id"]), "", "user_id", "twice"),
     ("shop.users", pa.table({"user_id": ID}), "columns=nope", "nope", "unknown column"),
     ("shop.users", pa.table({"user_id": ID}), "columns=", "columns", "selects nothing"),
