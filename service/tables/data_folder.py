@@ -23,7 +23,7 @@ from pathlib import Path
 
 from stelae.errors import Unavailable
 from stelae.storage.base import Storage
-from stelae.storage.file_lock import try_lock
+from stelae.storage.file_lock import abandoned_locks, try_lock, unlock
 
 SERVING_FOLDER = ".serving"
 ATTEMPTS = 5
@@ -67,11 +67,10 @@ class DataFolder:
     def close(self) -> None:
         """Remove everything. Tablets that are still open keep reading: their files live on until they are closed."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):
-            _lock_file(self.path).unlink(missing_ok=True)
-            if not self._keep_parent:
+        unlock(self._lock, _lock_file(self.path))
+        if not self._keep_parent:
+            with suppress(OSError):
                 self.path.parent.rmdir()  # refuses while other servers are there
-        os.close(self._lock)
 
 
 def _new_folder(parent: Path) -> tuple[Path, int]:
@@ -88,12 +87,8 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
 
 def _remove_abandoned(parent: Path) -> None:
     """Remove the folders of servers that are gone."""
-    for file in parent.glob("*.lock"):
-        lock = try_lock(file)
-        if lock is not None:
-            shutil.rmtree(file.with_suffix(""), ignore_errors=True)
-            file.unlink(missing_ok=True)
-            os.close(lock)
+    for file in abandoned_locks(parent):
+        shutil.rmtree(file.with_suffix(""), ignore_errors=True)
     # What a process that prepared tablets for a killed server made after its folder was removed. A folder of a server
     # that lives has a lock beside it from the beginning.
     for folder in parent.glob("*"):

@@ -31,7 +31,7 @@ from stelae.log.writer import LogWriter, remove_covered
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.base import Storage
-from stelae.storage.file_lock import is_locked, try_lock
+from stelae.storage.file_lock import abandoned_locks, is_locked, try_lock, unlock
 from stelae.storage.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
 
 
@@ -88,7 +88,7 @@ class Takeover:
             self.writer.close()
         if self.lock is not None:
             path = self.table.storage.local_path(epoch_lock_path(self.epoch.number))
-            _unlock(self.lock, path)
+            unlock(self.lock, path)
             self.lock = None
 
 
@@ -113,7 +113,7 @@ def take_over(
         taken = _complete(table, ownership.take(kind, owner, url, after=current, note=note), lock)
     except BaseException:
         if lock is not None:
-            _unlock(lock, table.storage.local_path(epoch_lock_path(number)))
+            unlock(lock, table.storage.local_path(epoch_lock_path(number)))
         raise
     _remove_locks(table.storage, number)
     return taken
@@ -274,23 +274,18 @@ def _lock(table: Table, number: int) -> int | None:
     return lock
 
 
-def _unlock(lock: int, path: Path | None) -> None:
-    """Release a lock; the file goes first, so that nobody can lock it between."""
-    if path is not None:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-    with suppress(OSError):
-        os.close(lock)
-
-
 def _remove_locks(storage: Storage, below: int) -> None:
     """Remove the lock files of former owners that were killed. Their numbers are not used again."""
-    folder = storage.local_path(EPOCH_FOLDER)
-    for file in folder.glob("*.lock") if folder is not None else ():
+
+    def is_former(file: Path) -> bool:
         number = parse_epoch_lock_path(f"{EPOCH_FOLDER}/{file.name}")
-        if number is not None and number < below and not is_locked(file):
-            with suppress(OSError):
-                file.unlink(missing_ok=True)
+        return number is not None and number < below
+
+    folder = storage.local_path(EPOCH_FOLDER)
+    if folder is not None:
+        with suppress(OSError):
+            for _ in abandoned_locks(folder, is_former):
+                pass  # nothing belongs to one
 
 
 def _taken(table: Table, epoch: Epoch) -> StelaeError:
