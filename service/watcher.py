@@ -1,8 +1,8 @@
-"""Notices new tables and new snapshots, loads them aside, swaps them in.
+"""Notices new tables and new snapshots, loads them in the background, swaps them in.
 
     every poll_interval_s:  which tables are there?            one thread, never more than one look at a time
                             has one of them something newer?
-    for each that has:      manifest → open_snapshot aside     max_parallel_loads threads, and a process each
+    for each that has:      manifest → open_snapshot           max_parallel_loads threads, and a process each
                             → ServedTable.swap                 on the event loop: one assignment
                             → the old one is closed later      in a thread, when its last requests are long gone
 
@@ -154,7 +154,7 @@ class Watcher:
         if self._workers is not None:
             self._workers.take_pins()
         for table in self._tables.values():
-            self.pins.let_go(table)
+            self.pins.close_unpinned(table)
         await asyncio.gather(*map(self._look_after_writes, self._tables.values()))
         if not any(isinstance(look.error, Unavailable) for look in looks):
             self.looked.set()
@@ -179,7 +179,7 @@ class Watcher:
             await asyncio.wait([self._loading[table.name]])
 
     async def stop(self) -> None:
-        """Give up what is under way and let go of everything that is open. Nothing may be answered afterwards."""
+        """Give up what is under way and close everything that is open. Nothing may be answered afterwards."""
         self._stop.set()
         self.pins.stop()
         for task in (*self._loading.values(), *self._lingering):
@@ -235,8 +235,8 @@ class Watcher:
     def _start(self, table: ServedTable) -> None:
         table.loading = True
         # At the start nobody waits for an answer yet: then the shorter way.
-        apart = self._options.separate_loads and self.looked.is_set()
-        self._loading[table.name] = asyncio.create_task(self._load(table, self._opened[table.name], apart))
+        in_background = self._options.separate_loads and self.looked.is_set()
+        self._loading[table.name] = asyncio.create_task(self._load(table, self._opened[table.name], in_background))
 
     async def _look_after_writes(self, table: ServedTable) -> None:
         opened = self._opened.get(table.name)
@@ -252,7 +252,7 @@ class Watcher:
             logger.error("%s: %s", table.name, error)
             table.error = error
 
-    async def _load(self, table: ServedTable, opened: Table, apart: bool) -> None:
+    async def _load(self, table: ServedTable, opened: Table, in_background: bool) -> None:
         started = self._clock()
         previous = table.serving.reader if table.serving else None
         writer = self._writers[table.name]
@@ -262,9 +262,9 @@ class Watcher:
             if newest_id is None:
                 return
             table.newest_id = newest_id
-            loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous, apart))
+            loaded = await _in(self._loads, partial(self._open, opened, newest_id, previous, in_background))
             async with self._announced(table, loaded.reader):
-                if not await self._bring_in(table, opened, loaded, previous, started):
+                if not await self._serve_loaded(table, opened, loaded, previous, started):
                     return
             await writer.swapped(opened)
         except StelaeError as exc:
@@ -278,7 +278,7 @@ class Watcher:
             table.loading = False
             self._loading.pop(table.name, None)
 
-    async def _bring_in(
+    async def _serve_loaded(
         self, table: ServedTable, opened: Table, loaded: Loaded, previous: SnapshotReader | None, started: float
     ) -> bool:
         """Serve what was loaded, with the online rows above it. False if there is nothing new in it."""
@@ -329,7 +329,7 @@ class Watcher:
         """Some of what was open before is open no more."""
         if self._workers is not None:
             self._workers.publish(table)
-        task = asyncio.create_task(self._let_go([before]))
+        task = asyncio.create_task(self._close_later([before]))
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
 
@@ -344,10 +344,10 @@ class Watcher:
             logger.error("%s: the newest snapshot can't be loaded, %s: %s", table.name, what, error)
 
     async def _open_pinned(self, table: Table, number: int, sharing: list[SnapshotReader]) -> SnapshotReader:
-        apart = self._options.separate_loads
-        return await _in(self._loads, partial(self._open_one, table, number, sharing, apart))
+        in_background = self._options.separate_loads
+        return await _in(self._loads, partial(self._open_one, table, number, sharing, in_background))
 
-    async def _let_go(self, holder: list[object]) -> None:
+    async def _close_later(self, holder: list[object]) -> None:
         """Drop what `holder` holds, in a thread, after a while: the last reference closes the files."""
         if self._workers is not None:
             await self._workers.followed()
@@ -361,19 +361,23 @@ class Watcher:
 
     # In a thread that loads
 
-    def _open(self, table: Table, newest_id: int, previous: SnapshotReader | None, apart: bool) -> Loaded:
+    def _open(self, table: Table, newest_id: int, previous: SnapshotReader | None, in_background: bool) -> Loaded:
         try:
-            return Loaded(self._open_one(table, newest_id, previous, apart), None)
+            return Loaded(self._open_one(table, newest_id, previous, in_background), None)
         except CorruptData as exc:
             if previous is not None:
                 raise
             for older in reversed(table.snapshots.retained_ids()[:-1][-OLDER_TRIED:]):
                 with suppress(StelaeError):
-                    return Loaded(self._open_one(table, older, None, apart), exc)
+                    return Loaded(self._open_one(table, older, None, in_background), exc)
             raise
 
     def _open_one(
-        self, table: Table, snapshot_id: int, previous: SnapshotReader | list[SnapshotReader] | None, apart: bool
+        self,
+        table: Table,
+        snapshot_id: int,
+        previous: SnapshotReader | list[SnapshotReader] | None,
+        in_background: bool,
     ) -> SnapshotReader:
         snapshot: Snapshot = table.snapshots.read(snapshot_id)
         return open_snapshot(
@@ -384,7 +388,7 @@ class Watcher:
             previous=previous,
             threads=self._options.load_threads,
             stop=self._stop,
-            in_background=apart,
+            in_background=in_background,
         )
 
 

@@ -2,7 +2,7 @@
 
     body ──► key columns, checked once ──► parts ──► threads: key bytes, multi-get, rows, a record batch each ──► stream
 
-RocksDB lets go of the GIL while it reads, and so does much of Arrow: a batch is looked up by two threads at a time, and
+RocksDB releases the GIL while it reads, and so does much of Arrow: a batch is looked up by two threads at a time, and
 requests of one key are answered in between. The schema of an answer, each of its batches and the mark of its end are
 messages of their own, so a thread makes the bytes of its batch.
 """

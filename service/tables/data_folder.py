@@ -8,7 +8,7 @@ when the warehouse cleans them away. The name starts with a dot and does not end
 database.
 
 Several servers may share a warehouse, and any of them may be killed. So each folder has a lock file, which the kernel
-lets go of with the process: at the start a server removes the folders of those that are gone.
+releases with the process: at the start a server removes the folders of those that are gone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DataFolder:
         return cls(Path(tempfile.gettempdir()) / f"stelae-serving-{os.getuid()}", keep_parent=False)
 
     def sweep(self) -> None:
-        """Remove the empty folders of snapshots that were let go."""
+        """Remove the empty folders of snapshots that were closed."""
         for folder in self.path.iterdir():
             with suppress(OSError):
                 folder.rmdir()  # refuses one that is not empty
@@ -90,7 +90,7 @@ def _remove_abandoned(parent: Path) -> None:
     for file in abandoned_locks(parent):
         shutil.rmtree(file.with_suffix(""), ignore_errors=True)
     # What a process that prepared tablets for a killed server made after its folder was removed. A folder of a server
-    # that lives has a lock beside it from the beginning.
+    # that lives has a lock from the beginning.
     for folder in parent.glob("*"):
         if _ID.fullmatch(folder.name) and not _lock_file(folder).exists():
             shutil.rmtree(folder, ignore_errors=True)

@@ -3,16 +3,16 @@
     a pin on a snapshot that is ...
 
     open                              answered; noted, so that it stays open           ServedTable.pinned
-    retained on storage, not open     opened aside, 503 meanwhile, then answered       Pins.explain
-    the same, all places taken        503, with whom they are taken by
+    retained on storage, not open     opened in the background, 503 meanwhile          Pins.explain
+    the same, as many as may be open  503, with which are
     expired, or never there           404, which of both, and what is open
 
 A job pins one snapshot for hours, while newer ones come and servers restart. So a snapshot stays open as long as it is
 pinned again within `--pin-idle`, and at most `--pinned-snapshots` a table are open for that alone.
 
-All places taken: the newcomer waits. Were the idlest closed instead, a job between two of its stages would lose its
-snapshot to another one, get it back by closing that one's, and both would do nothing but open files. Only where a swap
-leaves more pinned ones than there are places for, the idlest goes: that one is asked for least.
+When as many are open as may be, the newcomer waits. Were the idlest closed instead, a job between two of its stages
+would lose its snapshot to another one, get it back by closing that one's, and both would do nothing but open files.
+Only where a swap leaves more pinned ones than may be, the idlest goes: that one is asked for least.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pins:
         self,
         keeping: Keeping,
         definition: Callable[[ServedTable], Table | None],
-        open_aside: Open,
+        open_snapshot: Open,
         announced: Announced,
         changed: Callable[[ServedTable, Serving], None],
         *,
@@ -63,7 +63,7 @@ class Pins:
         """`changed` is told what was served before, whenever it differs."""
         self._keeping = keeping
         self._definition = definition
-        self._open_aside = open_aside
+        self._open_snapshot = open_snapshot
         self._announced = announced
         self._changed = changed
         self._clock = clock
@@ -89,7 +89,7 @@ class Pins:
             )
         return self._known(table, number) or self._of_storage(table, number, retained)
 
-    def let_go(self, table: ServedTable) -> None:
+    def close_unpinned(self, table: ServedTable) -> None:
         """Close those that nobody has pinned for a while."""
         serving = table.serving
         if serving is None or not serving.kept:
@@ -166,7 +166,7 @@ class Pins:
             if definition is None or serving is None:
                 return
             sharing = [serving.reader, *(opened.reader for opened in serving.kept.values())]
-            reader = await self._open_aside(definition, number, sharing)
+            reader = await self._open_snapshot(definition, number, sharing)
             del sharing
             async with self._announced(table, reader):
                 self._opened(table, OpenSnapshot(reader, opened_for_a_pin=True))

@@ -162,7 +162,7 @@ class ReceivedConnections:
         except BlockingIOError:
             asyncio.get_running_loop().call_later(AGAIN_S, self._say)
         except OSError:
-            pass  # the leader is gone, which is seen elsewhere
+            pass  # the leader is gone, which its control socket says
         else:
             self._unsaid = 0
 

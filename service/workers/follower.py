@@ -1,8 +1,8 @@
-"""A follower: a process that answers lookups beside the one that owns the tables, from the same files.
+"""A follower: a process that answers lookups from the files of the one that owns the tables.
 
-    python -m stelae.service.workers.follower CONTROL FORWARD CONNECTIONS
+    python -P -m stelae.service.workers.follower CONTROL FORWARD CONNECTIONS
 
-The leader (service/workers/leader.py) starts it, and it inherits these sockets:
+The leader (service/workers/follower_handle.py) starts it, and it inherits these sockets:
 
     CONTROL       what to serve (service/workers/shared_state.py) ──►    ◄── that it does, and what it counted
     FORWARD       requests that the leader has to answer (service/workers/forwarding.py)

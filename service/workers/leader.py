@@ -1,11 +1,11 @@
 """The followers of a server: started, told what to serve, asked what they counted, ended. In the leader.
 
-    start ──► python -m stelae.service.workers.follower ──► Begin ──► TableState of every table ──► takes part
+    start ──► FollowerHandle.started ──► Begin ──► TableState of every table ──► takes part
     ended, whatever the reason ──► logged, and started again, after a pause that doubles
 
     swap      prepare: every follower opens the next snapshot, and forwards all misses of the table until further notice
               ──► all have acknowledged ──► the leader swaps ──► publish: followers swap, and forward what they have to
-              ──► all have acknowledged ──► the leader lets go of the snapshot before
+              ──► all have acknowledged ──► the leader closes the snapshot before
 
 So whoever gets an answer from a snapshot can pin it at any process, and an inserted row, which no follower has, is
 asked for at the leader by all of them before it is acknowledged. A follower that does not acknowledge in time is
@@ -16,34 +16,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import socket
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from weakref import WeakKeyDictionary
 
-from stelae.read.background_process import child_environment
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.http.asgi import App
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import TableCounts, WorkerCounts
 from stelae.service.tables.served_table import ServedTable
-from stelae.service.workers.channel import Channel
-from stelae.service.workers.connections import FollowerTarget
-from stelae.service.workers.forwarding import Forwarded, answer_forwarded
+from stelae.service.workers.follower_handle import FollowerHandle
 from stelae.service.workers.shared_state import (
-    Ask,
     Begin,
     Drain,
-    OpenFolders,
-    Report,
     SnapshotName,
-    TableState,
-    folders_of,
-    indexes_of,
     name_of,
 )
 
@@ -158,9 +145,9 @@ class Workers:
             await asyncio.sleep(pause)
 
     async def _run(self, number: int) -> int:
-        follower = await FollowerHandle.started(self, number)
+        follower = await FollowerHandle.started(Begin(self.options, self.block_cache_bytes, number), self.app)
         self._followers[number] = follower
-        begins = asyncio.create_task(self._bring_in(follower))
+        begins = asyncio.create_task(self._put_in_service(follower))
         try:
             return await follower.process.wait()
         finally:
@@ -171,7 +158,7 @@ class Workers:
                 gone = self._gone.setdefault(number, WorkerCounts())
                 gone.add(follower.counts)
 
-    async def _bring_in(self, follower: FollowerHandle) -> None:
+    async def _put_in_service(self, follower: FollowerHandle) -> None:
         """Tell a new follower all there is, and give it connections when it serves that."""
         deadline = time.monotonic() + START_S
         for table in self._tables.values():
@@ -306,155 +293,3 @@ class Workers:
                 counts.connections = follower.connections
             all_counts[number] = counts
         return all_counts
-
-
-class FollowerHandle:
-    """A follower, as the leader sees it. Connections go to it, too."""
-
-    def __init__(self, number: int, process: asyncio.subprocess.Process, passed: FollowerTarget, app: App) -> None:
-        self.control = Channel(self._reported, self._lost)
-        self.forward = Channel(partial(self._forwarded, app), lambda: None)
-        self.number = number
-        self.process = process
-        self.in_service = False
-        self.is_gone = False
-        self.ended = asyncio.Event()
-        self.report: Report | None = None
-        """The last one."""
-        self.last_state = 0
-        """The number of the last state that it was told."""
-        self._last_sent = 0
-        self._passed = passed
-        self._followed = 0
-        self._told: dict[str, frozenset[SnapshotName]] = {}
-        self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._answering: set[asyncio.Task[None]] = set()
-
-    @classmethod
-    async def started(cls, workers: Workers, number: int) -> FollowerHandle:
-        """Start a process."""
-        kinds = (socket.SOCK_STREAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
-        pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in kinds]
-        theirs = [pair[1].fileno() for pair in pairs]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # not from the working folder
-                "-m",
-                "stelae.service.workers.follower",
-                *map(str, theirs),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # standard output is for the line that says that all is ready
-                pass_fds=theirs,
-                start_new_session=True,  # Ctrl-C is for the leader, which ends this one by itself
-                env=child_environment(),
-            )
-        except BaseException:
-            for mine, _ in pairs:
-                mine.close()
-            raise
-        finally:
-            for _, other in pairs:
-                other.close()
-        control, forward, connections = (mine for mine, _ in pairs)
-        follower = cls(number, process, FollowerTarget(connections), workers.app)
-        await follower.control.begin(control)
-        await follower.forward.begin(forward)
-        follower.control.send(Begin(workers.options, workers.block_cache_bytes, number))
-        return follower
-
-    @property
-    def connections(self) -> int:
-        return self._passed.connections
-
-    @property
-    def up_to_date(self) -> bool:
-        """Whether it follows all that it was told."""
-        return self._followed == self.last_state
-
-    @property
-    def counts(self) -> WorkerCounts | None:
-        return None if self.report is None else self.report.counts
-
-    def take(self, connection: socket.socket) -> bool:
-        return self._passed.take(connection)
-
-    def tell(
-        self,
-        table: str,
-        current: SnapshotName | None,
-        readers: Mapping[SnapshotName, SnapshotReader],
-        forwarding: frozenset[SnapshotName],
-    ) -> int:
-        """How a table is to be served from now on. Returns the number by which it is acknowledged."""
-        known = self._told.get(table, frozenset())
-        new: dict[SnapshotName, OpenFolders] = {
-            name: folders_of(reader) for name, reader in readers.items() if name not in known
-        }
-        self._told[table] = frozenset(readers)
-        self._last_sent += 1
-        self.last_state = self._last_sent
-        self._waiting[self._last_sent] = asyncio.get_running_loop().create_future()
-        indexes = {name: folders for name, reader in readers.items() if any(folders := indexes_of(reader))}
-        self.control.send(TableState(self._last_sent, table, current, list(readers), forwarding, new, indexes))
-        return self._last_sent
-
-    def ask(self) -> int:
-        """Have it report. Returns the number of the report."""
-        self._last_sent += 1
-        self._waiting[self._last_sent] = asyncio.get_running_loop().create_future()
-        self.control.send(Ask(self._last_sent))
-        return self._last_sent
-
-    async def acknowledged(self, number: int, within_s: float) -> bool:
-        """Wait for a report. False if it does not come in time, or never will."""
-        waiting = self._waiting.get(number)
-        if waiting is not None and not self.is_gone:
-            try:
-                await asyncio.wait_for(asyncio.shield(waiting), max(0.0, within_s))
-            except TimeoutError:
-                return False
-        return not self.is_gone
-
-    def kill(self) -> None:
-        self.in_service = False
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
-
-    def close(self) -> None:
-        """It ended."""
-        self._lost()
-        self.ended.set()
-        self.control.close()
-        self.forward.close()
-        self._passed.close()
-        for task in self._answering:
-            task.cancel()
-
-    def _reported(self, report: Report) -> None:
-        self.report = report
-        if report.error is not None:
-            logger.error("worker %d: %s", self.number, report.error)
-            self.kill()  # its successor begins from nothing
-            return
-        if report.number == self.last_state:
-            self._followed = report.number
-        waiting = self._waiting.pop(report.number, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
-
-    def _lost(self) -> None:
-        self.in_service = False
-        self.is_gone = True
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result(None)
-        self.kill()
-
-    def _forwarded(self, app: App, request: Forwarded) -> None:
-        task = asyncio.create_task(self._answer(app, request))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
-
-    async def _answer(self, app: App, request: Forwarded) -> None:
-        self.forward.send(await answer_forwarded(app, request))

@@ -1,7 +1,7 @@
 """What a follower is told to serve, and how it follows.
 
     leader     ServedTable ──► TableState   which snapshots are open, which is current, whose misses are forwarded
-    follower   TableState  ──► ServedTable  opens what it lacks, lets go of what is not named
+    follower   TableState  ──► ServedTable  opens what it lacks, closes what is not named
 
 A message is the whole state of one table, so that one that is missed, or a follower that starts anew, is no special
 case. A snapshot is described by its folders (`OpenFolders`) once a follower, and by its name from then on.

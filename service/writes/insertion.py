@@ -1,9 +1,11 @@
 """One insert-if-not-exists on its way: keys are looked up until each has a row, or is being written.
 
-KNOWN              every key has its row                      ──► answer
-PENDING_ELSEWHERE  another request is inserting some of them  ──► wait for that one, look again
-NEEDS_IDS          the rest is new, and ids are short         ──► claim some, look again
-NEW                the rest is new                            ──► ids, records, flush ──► answer
+    KNOWN      every key has its row                      ──► answer
+    PENDING    another request is inserting some of them  ──► wait for that one, look again
+    NEEDS_IDS  the rest is new, and ids are short         ──► claim some, look again
+    NEW        the rest is new                            ──► ids, records, flush ──► answer
+
+`Insertion` is of any number of keys, `insert_one` the same of one.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Finding(Enum):
     """What a look at the keys of a request found."""
 
     KNOWN = auto()
-    PENDING_ELSEWHERE = auto()
+    PENDING = auto()
     NEEDS_IDS = auto()
     NEW = auto()
 
@@ -83,7 +85,7 @@ class Insertion:
         if not self._unseen:
             return Finding.KNOWN
         if not owner.pending.keys().isdisjoint(self._wanted):
-            return Finding.PENDING_ELSEWHERE
+            return Finding.PENDING
         self._new = list(dict.fromkeys(self._wanted))
         return Finding.NEEDS_IDS if owner.lacks_ids(len(self._new)) else Finding.NEW
 
@@ -137,7 +139,7 @@ async def insert_one(owner: Owner, opened: OpenSnapshot, key: KeyValues) -> Inse
     if owner.reader is not reader:
         raise AssertionError("what is served is not what the owner shows")
     batch = owner.pending.get(located)
-    if batch is not None:  # PENDING_ELSEWHERE
+    if batch is not None:  # PENDING
         await batch.settled()
         return None
     if owner.lacks_ids(1):  # NEEDS_IDS

@@ -364,7 +364,7 @@ class TableWriter:
             match insertion.find():
                 case Finding.KNOWN:
                     break
-                case Finding.PENDING_ELSEWHERE:
+                case Finding.PENDING:
                     await insertion.wait_for_others()
                 case Finding.NEEDS_IDS:
                     await insertion.claim_ids()
