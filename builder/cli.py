@@ -118,9 +118,9 @@ def demo(
 
     Tells what happens, with the numbers that it measures.
     """
-    from stelae.builder.demo import run
+    from stelae.builder.demo import run_demo
 
-    run(folder, port=port, keep=keep)
+    run_demo(folder, port=port, keep=keep)
 
 
 @contextmanager

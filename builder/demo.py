@@ -87,7 +87,7 @@ CANCELLED = "dep_time IS NULL"
 CORRECTED = "carrier = 'UA' AND air_time IS NOT NULL"
 
 
-def run(folder: Path, *, port: int = 0, keep: bool = False) -> None:
+def run_demo(folder: Path, *, port: int = 0, keep: bool = False) -> None:
     """Run the demo in `folder`, serve on `port` (0: a free one). `keep` leaves the server running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     data = find_data()

@@ -47,7 +47,7 @@ from stelae.snapshot.warehouse import Table, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger("stelae.builder")
+logger = logging.getLogger("stelae.builder")
 
 DEFAULT_OPTIONS = BuildOptions()
 
@@ -142,7 +142,7 @@ def run_build(
         ids_asked=written.ids_asked,
         seconds=phases.seconds,
     )
-    log.info("%s", summary_line(report))
+    logger.info("%s", summary_line(report))
     return report
 
 

@@ -17,7 +17,7 @@ from stelae.snapshot.manifest import Snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("stelae.builder")
+logger = logging.getLogger("stelae.builder")
 
 INTERVAL_S = 0.5
 """Between two questions to Spark how far a job is."""
@@ -88,7 +88,7 @@ class Phases:
     @contextmanager
     def run(self, phase: str) -> Iterator[None]:
         started = time.monotonic()
-        log.debug("phase %s", phase)
+        logger.debug("phase %s", phase)
         if self._listener is None:
             yield
         else:

@@ -31,7 +31,7 @@ from stelae.log.takeover import LogRange, Takeover, durable_log_range, has_log, 
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
 
-log = logging.getLogger("stelae.builder")
+logger = logging.getLogger("stelae.builder")
 
 TAKEOVER_WAIT_S = 30.0
 """How long a takeover by somebody else may take."""
@@ -162,4 +162,4 @@ def _release(takeover: Takeover) -> None:
     try:
         takeover.release()
     except StelaeError as exc:
-        log.warning("%s was not released: %s", takeover.table.name, exc)
+        logger.warning("%s was not released: %s", takeover.table.name, exc)

@@ -41,7 +41,7 @@ from stelae.storage.paths import sst_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLED_KEYS = 16
+CHECKED_KEYS = 16
 """Keys of each file that are looked up in it before it is stored."""
 
 
@@ -255,7 +255,7 @@ class _BucketWriter:
 
     def _sample(self, keys: list[bytes], rows: list[bytes]) -> None:
         index = self._random.randrange(len(keys))
-        if len(self._samples) >= SAMPLED_KEYS:
+        if len(self._samples) >= CHECKED_KEYS:
             self._samples.pop(self._random.choice(list(self._samples)))
         self._samples[keys[index]] = rows[index]
 

@@ -20,7 +20,7 @@ from stelae.version import __version__
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("stelae.builder")
+logger = logging.getLogger("stelae.builder")
 
 
 def assemble(plan: BuildPlan, reports: Sequence[BucketReport], engine_versions: Mapping[str, str]) -> Snapshot:
@@ -99,7 +99,7 @@ def discard(table: Table, reports: Sequence[BucketReport]) -> None:
             try:
                 table.storage.delete(report.path)
             except Exception:
-                log.warning("could not remove %s", report.path)
+                logger.warning("could not remove %s", report.path)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
