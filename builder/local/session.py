@@ -54,8 +54,8 @@ def local_session(
     if active is not None:
         return active
     os.environ.update(ensure_java())
-    # Spark starts `python3` of the PATH otherwise, which lacks the packages of this environment.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ.update(this_python(sys.executable, os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # "*" is what the JVM sees, which in a container is the container's share and not the machine.
     builder = SparkSession.builder.master(f"local[{cores or '*'}, 3]").appName("stelae")
@@ -73,3 +73,16 @@ def local_session(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return builder.getOrCreate()
+
+
+def this_python(executable: str, path: str) -> dict[str, str]:
+    """Variables with which Spark starts this Python, and not `python3` of the `path`, which lacks the packages of this
+    environment.
+
+    Spark asks a shell, without quotes, whether there is such a command before it looks for data sources. So a Python
+    that has a space in its path is called by its name, and found by the path.
+    """
+    if " " not in executable:
+        return {"PYSPARK_PYTHON": executable}
+    folder, name = os.path.split(executable)
+    return {"PYSPARK_PYTHON": name, "PATH": f"{folder}{os.pathsep}{path}"}

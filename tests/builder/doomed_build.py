@@ -25,6 +25,8 @@ def main(folder: Path, phase: str) -> None:
     def die_at(progress: Progress) -> None:
         if progress.phase == phase:
             die()
+        if phase == "files" and progress.phase == "commit":
+            threading.Event().wait()  # however late the watcher is, it comes before the commit
 
     before = set(folder.rglob("*.sst"))
     if phase == "files":
