@@ -1,4 +1,4 @@
-"""Values of ARRAY, MAP and ROW at the doors, made of the codecs of what is in them."""
+"""Values of ARRAY, MAP and ROW as JSON, text and Python, made of the codecs of what is in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of BOOLEAN, integers, FLOAT, DOUBLE and DECIMAL at the doors."""
+"""Values of BOOLEAN, integers, FLOAT, DOUBLE and DECIMAL as JSON, text and Python."""
 
 from __future__ import annotations
 

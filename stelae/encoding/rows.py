@@ -167,7 +167,7 @@ class RowCodec:
         """True for every row that is a tombstone."""
         return hidden_mask(rows)
 
-    # What RowReader needs besides.
+    # What RowReader uses, too.
 
     def column(self, name: str) -> Column:
         """The value column, or state column, of that name."""

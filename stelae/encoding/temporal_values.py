@@ -1,4 +1,4 @@
-"""Values of dates, times and timestamps at the doors; `stelae/encoding/temporal.py` reads and prints them."""
+"""Values of dates, times and timestamps as JSON, text and Python; their text is `stelae/encoding/temporal.py`'s."""
 
 from __future__ import annotations
 

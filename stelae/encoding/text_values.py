@@ -1,4 +1,4 @@
-"""Values of STRING and BINARY at the doors."""
+"""Values of STRING and BINARY as JSON, text and Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values at the doors: JSON, text and Python to physical values and back.
+"""Values that come in and go out: JSON, text and Python to physical values and back.
 
 A `ValueCodec` (`stelae/encoding/value_codec.py`) is made once for a type:
 

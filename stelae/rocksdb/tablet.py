@@ -32,7 +32,7 @@ _UNCOMPRESSED = b"ressionNoCompression"
 
 
 class Tablet:
-    """One bucket, open for reading. Safe to read from several threads; RocksDB lets go of the GIL while it reads."""
+    """One bucket, open for reading. Safe to read from several threads; RocksDB releases the GIL while it reads."""
 
     def __init__(self, directory: Path, db: rocksdict.Rdict, *, owns_folder: bool = True) -> None:
         self.directory = directory
@@ -107,7 +107,7 @@ class Tablet:
         return sum(int(size) for size in re.findall(r"raw (?:key|value) size=(\d+)", said))
 
     def close(self) -> None:
-        """Let go of the files and remove the folder. Nothing may read afterwards.
+        """Release the files and remove the folder. Nothing may read afterwards.
 
         Happens by itself when the last reference goes: readers of a snapshot that was replaced finish in peace.
         """

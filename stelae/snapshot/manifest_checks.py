@@ -57,7 +57,7 @@ def check_partitions_are_distinct(snapshot: Snapshot, place: str) -> None:
 
 
 def check_partition_folders(snapshot: Snapshot, place: str) -> None:
-    """Folders say the values that stand beside them, and all partitions have the same columns."""
+    """Folders say the values of their partitions, and all partitions have the same columns."""
     columns: set[tuple[str, ...]] = set()
     for partition in snapshot.partitions:
         parts = parse_partition_folder(partition.folder)

@@ -46,7 +46,7 @@ class LocalStorage:
         with os_errors("write", self._place(path)):
             target = self._target(path)
             self._make_folder(target.parent)
-            temporary = _temporary_beside(target)
+            temporary = _temporary_for(target)
             try:
                 with temporary.open("xb") as file:
                     file.write(data)
@@ -112,7 +112,7 @@ class LocalStorage:
 
     def scratch_folder(self, folder: str = "") -> Path:
         with os_errors("write", self._place(folder)):
-            scratch = _temporary_beside(self._folder(folder) / "scratch")
+            scratch = _temporary_for(self._folder(folder) / "scratch")
             scratch.mkdir(parents=True)
             return scratch
 
@@ -132,14 +132,14 @@ class LocalStorage:
         except FileExistsError as exc:
             # A network file system may link, lose the answer and be asked once more: then both names are one file.
             ours = source.samefile(target)
-            # The winner may not have come so far: what a caller learns of here must outlast a power cut, too.
+            # Who put it may not have come so far: what a caller learns of here must outlast a power cut, too.
             fsync_folder(target.parent)
             if not ours:
                 raise AlreadyExists("the name is taken", place=str(target)) from exc
         fsync_folder(target.parent)
 
     def _copy_in(self, local: Path, target: Path) -> None:
-        temporary = _temporary_beside(target)
+        temporary = _temporary_for(target)
         try:
             shutil.copyfile(local, temporary)
             with temporary.open("rb") as file:
@@ -189,7 +189,7 @@ def _is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def _temporary_beside(target: Path) -> Path:
+def _temporary_for(target: Path) -> Path:
     return target.with_name(f".{uuid4().hex}.tmp")
 
 
