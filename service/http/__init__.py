@@ -6,6 +6,6 @@ asgi.py                                  bodies, errors and headers of plain ASG
 route.py                                 what hot routes share: bodies in, parts out, counts, problems
 lookup_routes.py, insert_route.py        the hot routes, in JSON; arrow_bodies.py: in Arrow
 row_cache.py                             rows of inserts that are asked for again and again
-descriptions.py, openapi.py              tables as JSON; the OpenAPI page
+descriptions.py, openapi.py              tables as JSON; the OpenAPI page, its openapi_examples.py
 metrics_page.py                          counts and tables, as Prometheus reads them
 """

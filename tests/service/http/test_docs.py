@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from stelae.service.http.openapi import ADA, LIN, ORDERS
+from stelae.service.http.openapi_examples import ADA, LIN, ORDERS
 from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.serving import Answer, Server, serving

@@ -17,7 +17,7 @@ from jsonschema.validators import validator_for
 
 from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
 from stelae.log.takeover import take_over
-from stelae.service.http.openapi import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
+from stelae.service.http.openapi_examples import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import JSON, PROBLEM_JSON
 from tests.service.serving import Answer, Server, serving
