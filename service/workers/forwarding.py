@@ -6,7 +6,7 @@ No HTTP is written or parsed in between: an ASGI scope in a few fields is enough
 and time; beyond that, and when the leader is gone, a request gets 503.
 
 `LeaderRows` decides what is forwarded. A table that takes online writes has rows which only the leader has. A
-visible row of the snapshot wins over any of them (`stelae/read/snapshot_reader.py`), so a follower answers what it
+visible row of the snapshot wins over any of them (`stelae/read/overlay.py`), so a follower answers what it
 finds there; where the reader would ask the online rows, there is nobody to ask but the leader.
 """
 

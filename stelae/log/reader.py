@@ -1,4 +1,4 @@
-"""The log of a table, read: the records that count, in order. By any process, beside a running writer, too.
+"""The log of a table, read: the records that count, in order. By any process, also while one writes.
 
     read_log      the records that count, in order
     log_parts     the same cut into parts, for other processes; read_part reads one
@@ -78,8 +78,8 @@ def read_log(folder: Path, from_offset: int | None = None) -> Iterator[Entry]:
     """The records that count, in order, from an offset on (default: all that are there).
 
     CorruptData, with file and position, when one is damaged or missing; so also when records at or above `from_offset`
-    were removed. A flush at the end that was not finished is left out. Reads beside a running writer, too: then the
-    last records may not be durable yet.
+    were removed. A flush at the end that was not finished is left out. While a writer runs, the last records
+    may not be durable yet.
     """
     plan = read_outline(folder)
     if plan.counted and from_offset is not None and from_offset < plan.start:

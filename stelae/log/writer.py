@@ -221,7 +221,7 @@ class LogWriter:
 def remove_covered(folder: Path, covered: int) -> tuple[str, ...]:
     """Delete the segments that nobody needs when every snapshot that is kept covers the records below `covered`.
 
-    Returns their names, oldest first. The newest segment always stays. For the owner, beside its writer.
+    Returns their names, oldest first. The newest segment always stays. For the owner, also while it writes.
     """
     gone = tuple(header.name for header in removable(read_outline(folder), covered))
     try:

@@ -1,7 +1,7 @@
 """Goal: prefix lookups over HTTP: pages in key order, what is wrong gets a clear error, paging goes on after a swap.
 
 Method: a server in this process; what order and matches mean is tested at the reader
-(tests/stelae/read/test_snapshot_reader.py).
+(tests/stelae/read/test_prefix_scan.py).
 """
 
 from __future__ import annotations
