@@ -200,7 +200,7 @@ def test_a_broken_rule_names_the_module_to_use(path: str, source: str, told: str
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("stelae/rocksdb/sst.py", "import rocksdict"),
+        ("stelae/rocksdb/tablet.py", "import rocksdict"),
         ("stelae/cli/screen.py", "from rich.table import Table"),
         ("builder/demo.py", "import rich"),
         ("stelae/encoding/keys.py", "import rocksdictionary"),

@@ -25,7 +25,7 @@ LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(
     r"(?<![\w./-])((?:stelae|builder|service|pyspark_stelae|tests|benchmarks|deploy|docs)/[\w./-]*\w\.(?:py|md|yaml))"
 )
-ABSENT_ON_PURPOSE = {"stelae/deep/inside.py", "stelae/read/projection.py"}
+ABSENT_ON_PURPOSE = {"stelae/deep/inside.py"}
 """Named by tests that need a file that is not there."""
 
 
