@@ -34,7 +34,7 @@ import pyarrow as pa
 from stelae.encoding.arrow import conform, first_null, variable_values
 from stelae.encoding.errors import CONVERSION_ERRORS, MalformedError, shown_value
 from stelae.encoding.key_columns import corrupt_key, part_of
-from stelae.encoding.vectorised_keys import KeyCursor, Record, fixed_binary, joined, runs_of
+from stelae.encoding.vectorised_keys import FixedRun, KeyCursor, fixed_binary, joined, runs_of
 from stelae.errors import InvalidRequest
 from stelae.schema.types import INTEGERS, Binary, String
 
@@ -64,7 +64,7 @@ class KeyCodec:
         self._parts = tuple(part_of(column, last=i == last) for i, column in enumerate(self.columns))
         self._runs = runs_of(self._parts)
         whole = self._runs[0][1]
-        self._record = whole if isinstance(whole, Record) and len(self._runs) == 1 else None
+        self._record = whole if isinstance(whole, FixedRun) and len(self._runs) == 1 else None
         self.encode = self._encoder()
         self.decode = self._decoder()
 

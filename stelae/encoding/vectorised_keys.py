@@ -1,6 +1,6 @@
 """Keys of a batch: Arrow columns to key bytes and back by numpy and Arrow kernels, without a loop over rows.
 
-Adjacent columns of fixed width are one numpy record a row (`Record`); a column of text is a piece of its own
+Adjacent columns of fixed width are one numpy record a row (`FixedRun`); a column of text is a piece of its own
 (`TextRun`). Pieces are joined row by row, and taken off the start of the keys in the same order (`KeyCursor`).
 """
 
@@ -110,7 +110,7 @@ class TextRun:
             raise CorruptData(f"keys do not decode: {exc}") from exc
 
 
-class Record:
+class FixedRun:
     """Adjacent columns of fixed width: one numpy record a row."""
 
     def __init__(self, parts: Sequence[FixedPart]) -> None:
@@ -169,7 +169,7 @@ class Record:
         return self.unpack(cursor.take_records(self.dtype))
 
 
-Run: TypeAlias = Record | TextRun
+Run: TypeAlias = FixedRun | TextRun
 
 
 def runs_of(parts: Sequence[Part]) -> list[tuple[slice, Run]]:
@@ -181,7 +181,7 @@ def runs_of(parts: Sequence[Part]) -> list[tuple[slice, Run]]:
             fixed.append(part)
             if i + 1 < len(parts) and isinstance(parts[i + 1], FixedPart):
                 continue
-            runs.append((slice(i + 1 - len(fixed), i + 1), Record(fixed)))
+            runs.append((slice(i + 1 - len(fixed), i + 1), FixedRun(fixed)))
             fixed = []
         else:
             runs.append((slice(i, i + 1), TextRun(part)))
