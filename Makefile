@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench bench-full format docs clean
+.PHONY: help demo test test-long check bench bench-full format docs hooks clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ format: $(READY) ## format the code
 
 docs: $(READY) ## regenerate the pages that are made from code
 	$(BIN)/python -m stelae.schema.options_page > docs/options.md
+
+hooks: $(READY) ## from now on, the checks run before each commit (pre-commit)
+	$(BIN)/pre-commit install
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
