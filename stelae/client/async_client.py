@@ -12,14 +12,16 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from inspect import signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from stelae.client.client import Client
 from stelae.client.client_base import ClientBase
 from stelae.client.http1 import Response
-from stelae.client.json_codec import Key, Row
-from stelae.client.operations import DEFAULT_PAGE_SIZE
+from stelae.client.json_codec import Row
+from stelae.client.operations import DEFAULT_PAGE_SIZE, Operations
 from stelae.client.request import (
     Broken,
     Failure,
@@ -32,21 +34,35 @@ from stelae.client.request import (
     PastDeadline,
     Request,
 )
-from stelae.client.results import Page, TableInfo
 from stelae.client.steps import Pause, SendRequest, Steps, Together
 from stelae.errors import InvalidRequest, StelaeError
-from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
     import aiohttp
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _awaited(
+    operation: Callable[Concatenate[Operations, P], Steps[T]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """The method of `AsyncClient` that carries an operation out."""
+
+    async def call(self: AsyncClient, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return await self._run(operation(self._operations, *arguments, **named))
+
+    call.__name__, call.__qualname__ = operation.__name__, f"AsyncClient.{operation.__name__}"
+    call.__doc__ = f"As `Client.{operation.__name__}`."
+    call.__signature__ = signature(getattr(Client, operation.__name__))  # type: ignore[attr-defined]
+    return call
 
 
 class AsyncClient(ClientBase):
     """`Client` for asyncio. Safe to share between the tasks of a loop; one a loop is enough.
 
-    Decoding large answers takes the loop's time: a batch of 10,000 rows about a millisecond in Arrow, ten as dicts.
+    Decoding large answers takes the loop's time: a batch of 10,000 rows about a millisecond in Arrow, ten as dicts. An
+    insert that is cancelled may have inserted its keys.
     """
 
     def _open(self) -> None:
@@ -57,69 +73,15 @@ class AsyncClient(ClientBase):
         self._free = asyncio.Semaphore(self._settings.connections)
         self._closed = False
 
-    # Tables
+    # Calls: what `Client` has, awaited
 
-    async def tables(self) -> list[TableInfo]:
-        """As `Client.tables`."""
-        return await self._run(self._operations.tables())
-
-    async def describe(self, table: str) -> TableInfo:
-        """As `Client.describe`."""
-        return await self._run(self._operations.describe(table))
-
-    # Rows
-
-    async def lookup(
-        self, table: str, key: Key, *, columns: Sequence[str] | None = None, snapshot: int | None = None
-    ) -> Row | None:
-        """As `Client.lookup`."""
-        return await self._run(self._operations.lookup(table, key, columns=columns, snapshot=snapshot))
-
-    async def lookup_many(
-        self,
-        table: str,
-        keys: Any,
-        *,
-        columns: Sequence[str] | None = None,
-        snapshot: int | None = None,
-        found: str | None = None,
-    ) -> Any:
-        """As `Client.lookup_many`."""
-        return await self._run(
-            self._operations.lookup_many(table, keys, columns=columns, snapshot=snapshot, found=found)
-        )
-
-    async def prefix_lookup(
-        self,
-        table: str,
-        prefix: Mapping[str, Any],
-        *,
-        limit: int = wire.DEFAULT_LIMIT,
-        columns: Sequence[str] | None = None,
-        page_token: str | None = None,
-        snapshot: int | None = None,
-    ) -> Page:
-        """As `Client.prefix_lookup`."""
-        steps = self._operations.prefix_lookup(
-            table, prefix, limit=limit, columns=columns, page_token=page_token, snapshot=snapshot
-        )
-        return await self._run(steps)
-
-    async def prefix_lookup_many(
-        self,
-        table: str,
-        prefixes: Any,
-        *,
-        columns: Sequence[str] | None = None,
-        snapshot: int | None = None,
-        limit: int = DEFAULT_PAGE_SIZE,
-        prefix_index: str = "prefix",
-    ) -> Any:
-        """As `Client.prefix_lookup_many`."""
-        steps = self._operations.prefix_lookup_many(
-            table, prefixes, columns=columns, snapshot=snapshot, limit=limit, prefix_index=prefix_index
-        )
-        return await self._run(steps)
+    tables = _awaited(Operations.tables)
+    describe = _awaited(Operations.describe)
+    lookup = _awaited(Operations.lookup)
+    lookup_many = _awaited(Operations.lookup_many)
+    prefix_lookup = _awaited(Operations.prefix_lookup)
+    prefix_lookup_many = _awaited(Operations.prefix_lookup_many)
+    insert_if_not_exists = _awaited(Operations.insert_if_not_exists)
 
     async def prefix_scan(
         self,
@@ -141,19 +103,6 @@ class AsyncClient(ClientBase):
             token, snapshot = page.next_page_token, page.snapshot
             if token is None:
                 return
-
-    async def insert_if_not_exists(
-        self,
-        table: str,
-        keys: Any,
-        *,
-        columns: Sequence[str] | None = None,
-        found: str | None = None,
-        inserted: str | None = None,
-    ) -> Any:
-        """As `Client.insert_if_not_exists`. A call that is cancelled may have inserted its keys."""
-        steps = self._operations.insert_if_not_exists(table, keys, columns=columns, found=found, inserted=inserted)
-        return await self._run(steps)
 
     # Life
 
