@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import NotFound, Unavailable
-from stelae.read.background_process import NICENESS, NotPortableError, run_in_background_process
+from stelae.read.background_process import (
+    NICENESS,
+    NotPortableError,
+    child_environment,
+    run_in_background_process,
+)
 from stelae.storage.checksum import file_checksum
 
 
@@ -62,3 +67,16 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
 
 def raise_error(error: Exception) -> None:
     raise error
+
+
+def test_the_environment_of_children_leaves_the_working_folder_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[3]
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "/elsewhere", str(root)])
+    monkeypatch.chdir(tmp_path)
+    assert child_environment()["PYTHONPATH"].split(os.pathsep) == ["/elsewhere", str(root)]
+    monkeypatch.chdir(root)  # a checkout: stelae itself is imported from there
+    assert child_environment()["PYTHONPATH"].split(os.pathsep) == [
+        str(root), str(tmp_path), "/elsewhere", str(root),
+    ]  # fmt: skip
