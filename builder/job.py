@@ -27,8 +27,8 @@ from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.rows import base_rows, former_rows
 from stelae.builder.base.snapshot_rows import count_overlaid, stored_rows
 from stelae.builder.input.change_records import change_records
-from stelae.builder.input.change_records import target_columns as checked_targets
-from stelae.builder.merge.records import merge, merge_input
+from stelae.builder.input.match_columns import target_columns as checked_targets
+from stelae.builder.merge.records import all_records, merge
 from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan, choose_bucket_count, plan_partitions
 from stelae.builder.plan.columns import HIDDEN_COLUMN
 from stelae.builder.plan.errors import translated
@@ -92,6 +92,7 @@ def run_build(
         raise InvalidRequest(
             "the input is a stream, which has no end", hint="build its batches one by one: writeStream.foreachBatch"
         )
+    spark = frame.sparkSession  # Inside of foreachBatch it is a session of its own, which does not see another's views.
     target = warehouse.table(table)
     check_travels(target)
     phases = Phases(spark, listener)
@@ -110,7 +111,7 @@ def run_build(
             plan = make_plan(lease, changes.frame, mode, targets, logged)
         with phases.run("write"):
             base = base_rows(spark, plan, logged)
-            rows = merge(merge_input(base, changes.frame, plan), plan, retracts=changes.retracts)
+            rows = merge(all_records(base, changes, plan), plan)
             if plan.mints and mode == "overwrite":
                 rows = with_former_ids(rows, former_rows(spark, plan, logged), plan)
             written = write_rows(rows, plan, lease)
@@ -153,7 +154,7 @@ def read(spark: SparkSession, warehouse: Warehouse, table: str, snapshot: int | 
     content = target.snapshots.read(snapshot)
     target = target.at_least(content.schema_id)
     rows = stored_rows(spark, target, target.schema, content.partitions)
-    return rows.where(~rows[HIDDEN_COLUMN]).drop(HIDDEN_COLUMN)
+    return rows.where(f"NOT {HIDDEN_COLUMN}").drop(HIDDEN_COLUMN)
 
 
 def check_arguments(warehouse: object, frame: object) -> None:

@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
-from operator import and_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,15 +23,20 @@ import numpy as np
 from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.snapshot_rows import as_declared
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
-from stelae.builder.plan.columns import HIDDEN_COLUMN, PARENT_ORDINAL_COLUMN, REPLACES_HIDDEN_COLUMN
+from stelae.builder.plan.columns import (
+    HIDDEN_COLUMN,
+    PARENT_ORDINAL_COLUMN,
+    REPLACED_COLUMN_PREFIX,
+    REPLACES_HIDDEN_COLUMN,
+)
 from stelae.builder.plan.errors import raise_marked
 from stelae.builder.plan.partitions import Values, sum_partitions
 from stelae.builder.plan.placement import with_places
+from stelae.builder.plan.sql_text import Query, all_of, col, sql
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, StelaeError
 from stelae.log.reader import LogPart, read_part
 from stelae.log.records import Inserted
-from stelae.schema import types as t
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
@@ -68,20 +71,17 @@ class LoggedRows:
 
     def without_replaced(self, base: DataFrame) -> DataFrame:
         """Base rows without the hidden ones whose place rows of the log take."""
-        from pyspark.sql import functions as f
-
-        names = {column.name: f"__stelae_replaced_{column.id}" for column in self.schema.primary_key_columns}
-        keys = [f.col(t.quote_name(name)).alias(alias) for name, alias in names.items()]
-        replaced = self.frame.where(f.col(REPLACES_HIDDEN_COLUMN)).select(*keys)
-        same = [f.col(t.quote_name(name)).eqNullSafe(f.col(alias)) for name, alias in names.items()]
-        return base.join(replaced, reduce(and_, same), "left_anti")
+        names = {f"{REPLACED_COLUMN_PREFIX}{column.id}": column.name for column in self.schema.primary_key_columns}
+        replaced = Query.of(self.frame).where(col(REPLACES_HIDDEN_COLUMN))
+        replaced = replaced.select({alias: col(name) for alias, name in names.items()})
+        same = all_of(col(name).equal_null_safe(col(alias)) for alias, name in names.items())
+        return Query.of(base).join(replaced, same, "LEFT ANTI").frame()
 
 
 @contextmanager
 def rows_of_log(spark: SparkSession, lease: BuildLease) -> Iterator[LoggedRows | None]:
     """The rows of the log that a build covers, as long as the block runs; None where there are no records."""
     from pyspark import StorageLevel
-    from pyspark.sql import functions as f
 
     table = lease.table
     frame = _log_rows(spark, table, lease.parent, lease.log_parts())
@@ -90,7 +90,7 @@ def rows_of_log(spark: SparkSession, lease: BuildLease) -> Iterator[LoggedRows |
         return
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        sums = sum_partitions(table.schema, frame, f.lit(1), f.col(REPLACES_HIDDEN_COLUMN).cast("int"))
+        sums = sum_partitions(table.schema, frame, sql(1), col(REPLACES_HIDDEN_COLUMN).cast("INT"))
         counts = {values: rows for values, (rows, _) in sums if rows}
         yield LoggedRows(table.schema, frame, counts, sum(replaced for _, (_, replaced) in sums))
     finally:
@@ -99,32 +99,28 @@ def rows_of_log(spark: SparkSession, lease: BuildLease) -> Iterator[LoggedRows |
 
 def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, parts: Sequence[LogPart]) -> DataFrame | None:
     """The rows of the log's records in some parts whose key is not visible in the parent."""
-    from pyspark.sql import functions as f
-
     schema = table.schema
     if not parts:
         return None
     state = state_columns(schema)
     decoder = RowDecoder(table, schema, state)
     read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, tuple(parts)), decoder.ddl)
-    declared = as_declared([*schema.columns, *state])
+    declared = {**as_declared([*schema.columns, *state]), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
     if parent is None:
-        return read.select(*declared, HIDDEN_COLUMN, f.lit(False).alias(REPLACES_HIDDEN_COLUMN))
+        return Query.of(read).select({**declared, REPLACES_HIDDEN_COLUMN: False}).frame()
     places = _places(parent)
     buckets = [bucket for place in places if place.base for bucket in place.base.buckets]
     tasks = max(1, min(len(buckets), MAX_TASKS))
-    moved = (
-        with_places(read, schema, places, PARENT_ORDINAL_COLUMN)
-        .repartition(tasks, PARENT_ORDINAL_COLUMN)
-        .sortWithinPartitions(PARENT_ORDINAL_COLUMN)
-    )
+    placed = with_places(Query.of(read), schema, places, PARENT_ORDINAL_COLUMN).frame()
+    moved = Query.of(placed.repartition(tasks, PARENT_ORDINAL_COLUMN)).sort_within_partitions([PARENT_ORDINAL_COLUMN])
     # By number: `mapInArrow` takes a dot or a back quote in a name for syntax.
-    numbered = [f.col(t.quote_name(column.name)).alias(f"_{i}") for i, column in enumerate(decoder.columns)]
-    lookup = _Lookup(decoder, tuple(tuple(files_of(bucket)) for bucket in buckets))
-    kept = moved.select(PARENT_ORDINAL_COLUMN, *numbered, HIDDEN_COLUMN).mapInArrow(
-        lookup, f"{decoder.ddl}, {REPLACES_HIDDEN_COLUMN} BOOLEAN"
+    numbered = {f"_{i}": col(column.name) for i, column in enumerate(decoder.columns)}
+    given = moved.select(
+        {PARENT_ORDINAL_COLUMN: col(PARENT_ORDINAL_COLUMN), **numbered, HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
     )
-    return kept.select(*declared, HIDDEN_COLUMN, REPLACES_HIDDEN_COLUMN)
+    lookup = _Lookup(decoder, tuple(tuple(files_of(bucket)) for bucket in buckets))
+    kept = given.frame().mapInArrow(lookup, f"{decoder.ddl}, {REPLACES_HIDDEN_COLUMN} BOOLEAN")
+    return Query.of(kept).select({**declared, REPLACES_HIDDEN_COLUMN: col(REPLACES_HIDDEN_COLUMN)}).frame()
 
 
 def _places(parent: Snapshot) -> list[PartitionPlan]:

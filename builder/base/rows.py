@@ -35,4 +35,4 @@ def former_rows(spark: SparkSession, plan: BuildPlan, logged: LoggedRows | None)
     if not frames:
         return None
     rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    return rows.where(~rows[HIDDEN_COLUMN])
+    return rows.where(f"NOT {HIDDEN_COLUMN}")

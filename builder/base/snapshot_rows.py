@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from stelae.builder.plan.build_plan import files_of
 from stelae.builder.plan.columns import HIDDEN_COLUMN
 from stelae.builder.plan.errors import translated
-from stelae.schema import types as t
+from stelae.builder.plan.sql_text import Query, Sql, col
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.manifest import PartitionFiles
 from stelae.snapshot.warehouse import Table
 from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -61,7 +61,9 @@ def stored_rows(
     else:
         reader = _BucketReader(decoder, tuple(reads))
         frame = spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, decoder.ddl)
-    return frame.select(*as_declared(shown), HIDDEN_COLUMN)
+    if decoder.columns == shown and all(as_arrow_has_it(column.type) == column.type for column in shown):
+        return frame
+    return Query.of(frame).select({**as_declared(shown), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}).frame()
 
 
 def count_overlaid(spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]) -> int:
@@ -74,17 +76,10 @@ def count_overlaid(spark: SparkSession, table: Table, schema: TableSchema, parti
         return rows - stored_rows(spark, table, schema, overlaid).count()
 
 
-def as_declared(columns: Sequence[Column]) -> list[SparkColumn]:
+def as_declared(columns: Sequence[Column]) -> dict[str, Sql]:
     """Decoded columns in exactly the table's types."""
-    from pyspark.sql import functions as f
-
     # A cast to the type that a column has already is dropped by Spark.
-    return [f.col(t.quote_name(c.name)).cast(c.type.spark()).alias(c.name) for c in columns]
-
-
-def schema_order(schema: TableSchema) -> list[str]:
-    """The table's columns in declared order, quoted for Spark."""
-    return [t.quote_name(name) for name in schema.column_names]
+    return {column.name: col(column.name).cast(column.type.spark()) for column in columns}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from stelae.builder.input.change_records import order_matters, plain_path, with_arrival
+from stelae.builder.input.arrival import order_matters, plain_path, with_arrival
 from stelae.builder.plan.errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema import types as t

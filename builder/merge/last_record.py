@@ -1,7 +1,7 @@
 """One row a key, chosen among records, for tables that give their keys ids: the engines deduplicate, first-row and
 versioned.
 
-    records of a task, sorted by slot, key columns, merge order
+    records of a task, sorted by ordinal, key columns, merge order
       → the last record of each key, with the id of whichever of them has one: that of the stored row
 
 The writer does the same on its way to the file. Here it is a step of its own, because how many rows need an id has to
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stelae.builder.input.change_records import order_columns
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
+from stelae.builder.plan.sql_text import Sql, col, fn, sql
 from stelae.encoding.keys import KeyCodec
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, merge_rules, stored_columns
@@ -28,43 +28,38 @@ from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
-def last_record_order(records: DataFrame, plan: BuildPlan) -> list[Column]:
+def last_record_order(arrival: Sequence[str], plan: BuildPlan) -> list[str]:
     """The order in which the record that wins is the last of its key: the greatest sequence (the least, under
     descending order), nulls lose; arrival decides between equals.
     """
-    from pyspark.sql import functions as f
-
     rules = plan.rules
-    arrival = [f.col(name) for name in order_columns(records)]
     if rules.engine == "first-row":
-        return [column.desc() for column in arrival]
-    columns = [f.col(t.quote_name(column.name)) for column in rules.sequence]
+        return [f"{name} DESC" for name in arrival]
+    values = [col(column.name) for column in rules.sequence]
     if rules.engine == "versioned":
         least = [_least(column.type).cast(column.type.spark()) for column in rules.sequence]
-        columns = [f.coalesce(column, value) for column, value in zip(columns, least, strict=True)]
-    order = [c.desc_nulls_first() if rules.descending else c.asc_nulls_first() for c in columns]
+        values = [fn.coalesce(value, null) for value, null in zip(values, least, strict=True)]
+    order = [value.descending() if rules.descending else value.ascending() for value in values]
     if rules.retracts_first:
-        order.append(f.col(HIDDEN_COLUMN).desc())
+        order.append(f"{HIDDEN_COLUMN} DESC")
     return [*order, *arrival]
 
 
-def _least(data_type: t.DataType) -> Column:
+def _least(data_type: t.DataType) -> Sql:
     """The least value of a version column's type: a null version is as good."""
-    from pyspark.sql import functions as f
-
     match data_type:
         case t.Int():
-            return f.lit(-(2**31))
+            return sql(-(2**31))
         case t.BigInt():
-            return f.lit(-(2**63))
-    return f.timestamp_micros(f.lit(-(2**63)))
+            return sql(-(2**63))
+    return fn.timestamp_micros(-(2**63))
 
 
 def last_records(records: DataFrame, plan: BuildPlan) -> DataFrame:
-    """`records` has the writer's columns: slot, key columns, stored columns, hidden; all records of a key in a row."""
+    """`records` has the writer's columns: ordinal, key columns, stored columns, hidden; those of a key in a row."""
     columns = [*plan.schema.key_columns, *stored_columns(plan.schema)]
     types = [f"_{position} {as_arrow_has_it(column.type).spark()}" for position, column in enumerate(columns)]
     ddl = ", ".join(

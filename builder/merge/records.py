@@ -1,95 +1,104 @@
 """Records to rows: base rows and changes become one frame of records, which the table's merge engine makes rows of.
 
-aggregation, partial-update                aggregated to one row a key                  aggregate.py
-a build with target columns                the same, without merge functions            aggregate.py
-deduplicate, first-row, versioned          sorted so that the last record of a key      last_record.py
-                                           is its row; the writer takes that one
+aggregation, partial-update            aggregated to one row a key                  aggregate.py
+a build with target columns            the same, without merge functions            partial_update.py
+deduplicate, first-row, versioned      sorted so that the last record of a key      last_record.py
+                                       is its row; the writer takes that one
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stelae.builder.input.change_records import order_columns
-from stelae.builder.merge.aggregate import exploded, merged, patched, without_entries
+from stelae.builder.input.arrival import arrival_columns
+from stelae.builder.input.change_records import ChangeRecords
+from stelae.builder.merge.aggregate import aggregated
 from stelae.builder.merge.last_record import last_record_order, last_records
+from stelae.builder.merge.partial_update import patched
+from stelae.builder.merge.positions import no_entry, with_entries
+from stelae.builder.merge.record_order import RecordOrder
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import (
     ACTION_COLUMN,
+    FILE_COLUMN,
     HIDDEN_COLUMN,
-    ID_COLUMN_PREFIX,
     INSERT,
-    ORDER_COLUMN,
     ORDINAL_COLUMN,
 )
 from stelae.builder.plan.placement import by_key, by_ordinal, placed
+from stelae.builder.plan.sql_text import Query, Sql, col, fn, sql, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
-def merge_input(base: DataFrame | None, changes: DataFrame, plan: BuildPlan) -> DataFrame:
+@dataclass(frozen=True)
+class Records:
+    """Stored rows and changes of a build."""
+
+    rows: Query
+    columns: Collection[str]
+    """Of the rows: Spark would have to be asked."""
+    retracts: bool
+    """Whether there may be -U and -D among them."""
+
+
+def all_records(base: DataFrame | None, changes: ChangeRecords, plan: BuildPlan) -> Records:
     """Base rows and changes as one frame of records with one order: stored rows come before all that arrives."""
-    from pyspark.sql import functions as f
+    schema = plan.schema
+    state = {column.name: sql(None).cast(column.type.spark()) for column in state_columns(schema)}
+    added: dict[str, Sql] = dict(state)
+    if HIDDEN_SINCE in state and not plan.rules.aggregates:
+        added[HIDDEN_SINCE] = when(col(HIDDEN_COLUMN), plan.now_ms)
+    if base is not None:
+        added |= no_entry(schema)
+    rows = Query.of(changes.frame).with_columns(added)
+    columns = [*schema.column_names, ACTION_COLUMN, HIDDEN_COLUMN, *changes.arrival, *changes.id_columns, *added]
+    if base is not None:
+        rows = _base_records(base, changes, plan).union(rows, columns)
+    return Records(rows, columns, changes.retracts)
 
-    order = order_columns(changes)
-    if base is not None and plan.schema.auto_increment is not None:
+
+def _base_records(base: DataFrame, changes: ChangeRecords, plan: BuildPlan) -> Query:
+    """Stored rows with the columns of changes."""
+    schema = plan.schema
+    hidden = col(HIDDEN_COLUMN)
+    replaced: dict[str, Sql] = {}
+    if schema.auto_increment is not None:
         # The id of a row that was removed is nobody's.
-        name = plan.schema.auto_increment.name
-        base = base.withColumn(name, f.when(~f.col(HIDDEN_COLUMN), f.col(t.quote_name(name))))
-    for column in state_columns(plan.schema):
-        null = f.lit(None).cast(column.type.spark())
-        since = column.name == HIDDEN_SINCE and not plan.rules.aggregates
-        changes = changes.withColumn(column.name, f.when(f.col(HIDDEN_COLUMN), f.lit(plan.now_ms)) if since else null)
-    columns = [
-        *(t.quote_name(name) for name in plan.schema.column_names),
-        *(c.name for c in state_columns(plan.schema)),
-        ACTION_COLUMN,
-        HIDDEN_COLUMN,
-        *order,
-    ]
-    ids = [name for name in changes.columns if name.startswith(ID_COLUMN_PREFIX)]
-    if base is None:
-        return changes.select(*columns, *ids)
-    if HIDDEN_SINCE in base.columns:
+        replaced[schema.auto_increment.name] = when(~hidden, col(schema.auto_increment.name))
+    if schema.options.tombstone_time_retained_ms is not None:
         # Rows of before the option was set become hidden now.
-        known = f.coalesce(f.col(HIDDEN_SINCE), f.lit(plan.now_ms))
-        base = base.withColumn(HIDDEN_SINCE, f.when(f.col(HIDDEN_COLUMN), known))
-    for name in order:
-        base = base.withColumn(name, f.lit(-1).cast("bigint" if name != order[0] or name == ORDER_COLUMN else "int"))
-    base = exploded(
-        base.withColumn(ACTION_COLUMN, f.lit(INSERT).cast("tinyint")).select(*columns, *_nulls(ids)), plan.schema
-    )
-    changes = without_entries(changes.select(*columns, *ids), base)
-    return base.unionByName(changes)
+        replaced[HIDDEN_SINCE] = when(hidden, fn.coalesce(col(HIDDEN_SINCE), plan.now_ms))
+    added = {name: sql(-1).cast("INT" if name == FILE_COLUMN else "BIGINT") for name in changes.arrival}
+    added |= {name: sql(None).cast("BIGINT") for name in changes.id_columns}
+    added[ACTION_COLUMN] = sql(INSERT).cast("TINYINT")
+    return with_entries(Query.of(base), {**replaced, **added}, without=replaced, schema=schema)
 
 
-def _nulls(names: Sequence[str]) -> list[Column]:
-    from pyspark.sql import functions as f
+def merge(records: Records, plan: BuildPlan) -> DataFrame:
+    """Records as the writer takes them: each on the task of its bucket, sorted by ordinal and key.
 
-    return [f.lit(None).cast("bigint").alias(name) for name in names]
-
-
-def merge(records: DataFrame, plan: BuildPlan, *, retracts: bool) -> DataFrame:
-    """Records as the writer takes them: each on the task of its bucket, sorted by bucket and key.
-
-    The frame has the writer's columns: bucket ordinal, key columns, stored columns, hidden; those of the table go by
-    number, as `mapInArrow` takes a dot or a back quote in a name for syntax. Engines that compute rows give one row a
-    key; of the others all records stay, in merge order, and the writer takes the last of each key.
+    The frame has the writer's columns: ordinal, key columns, stored columns, hidden; those of the table go by number,
+    as `mapInArrow` takes a dot or a back quote in a name for syntax. Engines that compute rows give one row a key; of
+    the others all records stay, in merge order, and the writer takes the last of each key.
     """
-    from pyspark.sql import functions as f
-
-    if plan.rules.aggregates or (plan.has_keys_alone and not retracts):
-        return by_key(merged(records, plan, partial(placed, plan=plan), retracts=retracts), plan)
+    rows, to_tasks = records.rows, partial(placed, plan=plan)
+    if plan.rules.aggregates or (plan.has_keys_alone and not records.retracts):
+        order = RecordOrder(records.columns, plan, retracts=records.retracts)
+        return by_key(aggregated(rows, order, plan, to_tasks), plan).frame()
     if plan.targets is not None:
-        return by_key(patched(placed(records, plan), plan), plan)
-    keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
-    columns = [*keys, *(f.col(t.quote_name(column.name)) for column in stored_columns(plan.schema))]
-    numbered = [column.alias(f"_{position}") for position, column in enumerate(columns)]
-    ordered = placed(records, plan).sortWithinPartitions(*by_ordinal(plan), *keys, *last_record_order(records, plan))
-    rows = ordered.select(ORDINAL_COLUMN, *numbered, HIDDEN_COLUMN)
-    return last_records(rows, plan) if plan.mints else rows
+        order = RecordOrder(records.columns, plan, retracts=True)
+        return by_key(patched(to_tasks(rows), order, plan), plan).frame()
+    keys = [t.quote_name(column.name) for column in plan.schema.key_columns]
+    terms = [*by_ordinal(plan), *keys, *last_record_order(arrival_columns(records.columns), plan)]
+    columns = [column.name for column in (*plan.schema.key_columns, *stored_columns(plan.schema))]
+    numbered = {f"_{position}": col(name) for position, name in enumerate(columns)}
+    ordered = to_tasks(rows).sort_within_partitions(terms)
+    last = ordered.select({ORDINAL_COLUMN: col(ORDINAL_COLUMN), **numbered, HIDDEN_COLUMN: col(HIDDEN_COLUMN)}).frame()
+    return last_records(last, plan) if plan.mints else last

@@ -5,6 +5,7 @@ build_plan.py    partitions, buckets and tasks of a build
 partitions.py    partition values and their folders
 placement.py     rows to the task of their bucket, in the JVM
 columns.py       names of the columns that a build adds on the way
+sql_text.py      SQL expressions and queries, composed as text
 errors.py        our errors found again under Spark's
 row_errors.py    expressions that stop the job with a row's key named
 """

@@ -45,6 +45,16 @@ ORDINAL_COLUMN = "__stelae_ordinal"
 TASK_COLUMN = "__stelae_task"
 """INT: the task that writes the bucket, where a task writes several."""
 
+PARTITION_COLUMN_PREFIX = "__stelae_partition_"
+BUCKETS_COLUMN = "__stelae_buckets"
+FIRST_ORDINAL_COLUMN = "__stelae_first_ordinal"
+"""Values, buckets and first ordinal of a planned partition, which rows are joined with."""
+SUM_COLUMN_PREFIX = "__stelae_sum_"
+FORMER_ORDINAL_COLUMN = "__stelae_former_ordinal"
+FORMER_KEY_COLUMN_PREFIX = "__stelae_former_key_"
+FORMER_ID_COLUMN = "__stelae_former_id"
+"""Of rows that an overwrite replaces: their keys keep their ids."""
+
 # The log
 
 PARENT_ORDINAL_COLUMN = "__stelae_parent_ordinal"
@@ -52,6 +62,9 @@ PARENT_ORDINAL_COLUMN = "__stelae_parent_ordinal"
 """
 REPLACES_HIDDEN_COLUMN = "__stelae_replaces_hidden"
 """BOOLEAN: the parent has a hidden row of the log row's key."""
+
+REPLACED_COLUMN_PREFIX = "__stelae_replaced_"
+"""Key columns of such rows, followed by the id of the column."""
 
 # Merged rows
 
@@ -64,7 +77,6 @@ FORGOTTEN_COLUMN = "__stelae_forgotten"
 
 ENTRY_COLUMN = "__stelae_entry"
 """STRUCT: the entry of `__stelae_positions` that a record stands for; null for all other records."""
-ENTRY_INDEX_COLUMN = "__stelae_entry_index"
 POSITION_COLUMN = "__stelae_position"
 """INT: number of a record of its key in merge order."""
 NUMBER_COLUMN = "__stelae_number"

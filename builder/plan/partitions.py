@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stelae.builder.plan.build_plan import MAX_PARTITIONS
+from stelae.builder.plan.columns import SUM_COLUMN_PREFIX
 from stelae.builder.plan.errors import translated
+from stelae.builder.plan.sql_text import Query, Sql, fn, sql
 from stelae.encoding.partitions import partition_from_python
 from stelae.errors import InvalidRequest
-from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
 from stelae.storage.paths import PartitionValue, partition_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 Values = tuple[PartitionValue, ...]
 """The values of a partition's columns as JSON, as the manifest has them."""
@@ -22,18 +23,13 @@ Values = tuple[PartitionValue, ...]
 
 def count_partitions(schema: TableSchema, rows: DataFrame) -> list[tuple[Values, int]]:
     """Values and rows of each partition. Without partition columns, there is one."""
-    from pyspark.sql import functions as f
-
-    return [(values, count) for values, (count,) in sum_partitions(schema, rows, f.lit(1))]
+    return [(values, count) for values, (count,) in sum_partitions(schema, rows, sql(1))]
 
 
-def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Column) -> list[tuple[Values, tuple[int, ...]]]:
+def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Sql) -> list[tuple[Values, tuple[int, ...]]]:
     """Values of each partition, and sums of some numbers over its rows."""
-    from pyspark.sql import functions as f
-
-    names = [t.quote_name(name) for name in schema.partition_keys]
-    sums = [f.coalesce(f.sum(n), f.lit(0)).cast("bigint").alias(f"__stelae_sum_{i}") for i, n in enumerate(numbers)]
-    summed = rows.groupBy(*names).agg(*sums)
+    sums = {f"{SUM_COLUMN_PREFIX}{i}": fn.coalesce(fn.sum(n), 0).cast("BIGINT") for i, n in enumerate(numbers)}
+    summed = Query.of(rows).aggregate(schema.partition_keys, sums).frame()
     with translated("counting the input"):
         # Through Arrow: `collect` gives instants as wall clocks of this machine's zone.
         found = summed.limit(MAX_PARTITIONS + 1).toArrow()
@@ -50,7 +46,7 @@ def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Column) -> li
             hint="partition by a column with fewer values",
         )
     columns = schema.partition_columns
-    return [(partition_from_python(columns, row[: len(names)]), tuple(row[len(names) :])) for row in table]
+    return [(partition_from_python(columns, row[: len(columns)]), tuple(row[len(columns) :])) for row in table]
 
 
 def with_folders(schema: TableSchema, counts: Mapping[Values, int]) -> list[tuple[Values, str, int]]:

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import and_
-from typing import TYPE_CHECKING
 
 from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan
-from stelae.builder.plan.columns import ORDINAL_COLUMN, TASK_COLUMN
+from stelae.builder.plan.columns import (
+    BUCKETS_COLUMN,
+    FIRST_ORDINAL_COLUMN,
+    ORDINAL_COLUMN,
+    PARTITION_COLUMN_PREFIX,
+    TASK_COLUMN,
+)
 from stelae.builder.plan.errors import marked
+from stelae.builder.plan.sql_text import Query, Sql, all_of, col, fn
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.encoding.partitions import partition_to_python
 from stelae.errors import InvalidRequest
-from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
-
-def placed(records: DataFrame, plan: BuildPlan) -> DataFrame:
+def placed(records: Query, plan: BuildPlan) -> Query:
     """Records on the task of their bucket."""
     return on_tasks(with_planned_ordinals(records, plan), plan)
 
 
-def with_planned_ordinals(records: DataFrame, plan: BuildPlan) -> DataFrame:
+def with_planned_ordinals(records: Query, plan: BuildPlan) -> Query:
     """Records with the ordinal of their bucket. One of a partition that is not planned stops the job."""
-    from pyspark.sql import functions as f
-
-    slotted = with_places(records, plan.schema, plan.partitions, ORDINAL_COLUMN)
+    numbered = with_places(records, plan.schema, plan.partitions, ORDINAL_COLUMN)
     if not plan.schema.partition_keys:
-        return slotted
-    changed = f.raise_error(f.lit(marked(_CHANGED_INPUT))).cast("int")
-    return slotted.withColumn(ORDINAL_COLUMN, f.coalesce(f.col(ORDINAL_COLUMN), changed))
+        return numbered
+    known = fn.coalesce(col(ORDINAL_COLUMN), fn.raise_error(marked(_CHANGED_INPUT)).cast("INT"))
+    return numbered.with_columns({ORDINAL_COLUMN: known}, without=[ORDINAL_COLUMN])
 
 
 _CHANGED_INPUT = InvalidRequest(
@@ -42,51 +40,41 @@ _CHANGED_INPUT = InvalidRequest(
 )
 
 
-def with_places(rows: DataFrame, schema: TableSchema, partitions: Sequence[PartitionPlan], name: str) -> DataFrame:
+def with_places(rows: Query, schema: TableSchema, partitions: Sequence[PartitionPlan], name: str) -> Query:
     """Rows with the INT column `name`: their bucket ordinal among some partitions, null in none of these."""
-    from pyspark.sql import functions as f
-
     if not schema.partition_keys:
         count = partitions[0].bucket_count
-        return rows.withColumn(name, f.expr(spark_bucket_expression(schema.bucket_columns, count)))
+        return rows.with_columns({name: Sql(spark_bucket_expression(schema.bucket_columns, count))})
     places = [
         (*partition_to_python(schema.partition_columns, p.values), p.bucket_count, p.first_ordinal) for p in partitions
     ]
-    names = [f"__stelae_partition_{index}" for index in range(len(schema.partition_columns))]
+    names = [f"{PARTITION_COLUMN_PREFIX}{index}" for index in range(len(schema.partition_columns))]
     ddl = ", ".join(f"{each} {c.type.spark()}" for each, c in zip(names, schema.partition_columns, strict=True))
-    known = rows.sparkSession.createDataFrame(places, f"{ddl}, __stelae_buckets INT, __stelae_first INT")
-    condition = reduce(
-        and_,
-        (
-            f.col(each).eqNullSafe(f.col(t.quote_name(column)))
-            for each, column in zip(names, schema.partition_keys, strict=True)
-        ),
+    added = [*names, BUCKETS_COLUMN, FIRST_ORDINAL_COLUMN]
+    session = next(iter(rows.frames.values())).sparkSession
+    known = session.createDataFrame(places, f"{ddl}, {BUCKETS_COLUMN} INT, {FIRST_ORDINAL_COLUMN} INT")
+    same = all_of(
+        col(each).equal_null_safe(col(column)) for each, column in zip(names, schema.partition_keys, strict=True)
     )
-    joined = rows.join(f.broadcast(known), condition, "left")
-    bucket = f.expr(spark_bucket_expression(schema.bucket_columns, "__stelae_buckets"))
-    return joined.withColumn(name, f.col("__stelae_first") + bucket).drop(*names, "__stelae_buckets", "__stelae_first")
+    joined = rows.join(Query.of(known), same, "LEFT", broadcast=True)
+    bucket = Sql(spark_bucket_expression(schema.bucket_columns, BUCKETS_COLUMN))
+    return joined.with_columns({name: col(FIRST_ORDINAL_COLUMN) + bucket}, without=added)
 
 
-def on_tasks(slotted: DataFrame, plan: BuildPlan) -> DataFrame:
+def on_tasks(numbered: Query, plan: BuildPlan) -> Query:
     """Rows on the task of their bucket."""
-    from pyspark.sql import functions as f
-
-    if plan.one_bucket_a_task:
-        return slotted.repartitionById(plan.task_count, f.col(ORDINAL_COLUMN))
-    slotted = slotted.withColumn(TASK_COLUMN, f.pmod(f.col(ORDINAL_COLUMN), f.lit(plan.task_count)))
-    return slotted.repartitionById(plan.task_count, f.col(TASK_COLUMN))
+    if not plan.one_bucket_a_task:
+        numbered = numbered.with_columns({TASK_COLUMN: fn.pmod(col(ORDINAL_COLUMN), plan.task_count)})
+    task = ORDINAL_COLUMN if plan.one_bucket_a_task else TASK_COLUMN
+    return Query.of(numbered.frame().repartitionById(plan.task_count, task))
 
 
-def by_ordinal(plan: BuildPlan) -> list[Column]:
+def by_ordinal(plan: BuildPlan) -> list[str]:
     """What a task sorts by first: nothing if it has one bucket, as that would blunt Spark's comparison of prefixes."""
-    from pyspark.sql import functions as f
-
-    return [] if plan.one_bucket_a_task else [f.col(ORDINAL_COLUMN)]
+    return [] if plan.one_bucket_a_task else [ORDINAL_COLUMN]
 
 
-def by_key(rows: DataFrame, plan: BuildPlan) -> DataFrame:
+def by_key(rows: Query, plan: BuildPlan) -> Query:
     """Merged rows, sorted by bucket and key inside each task."""
-    from pyspark.sql import functions as f
-
-    keys = [f.col(f"_{position}") for position in range(len(plan.schema.key_columns))]
-    return rows.sortWithinPartitions(*by_ordinal(plan), *keys)
+    keys = [f"_{position}" for position in range(len(plan.schema.key_columns))]
+    return rows.sort_within_partitions([*by_ordinal(plan), *keys])

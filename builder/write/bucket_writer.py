@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from stelae.builder.base.owner_client import AskOwner
-from stelae.builder.merge.functions import ArrowFold
+from stelae.builder.merge.arrow_folds import ArrowFold
 from stelae.builder.merge.last_record import KeyComparison, only_sequence
 from stelae.builder.plan.errors import raise_marked
 from stelae.builder.write.bucket_ids import BucketIds

@@ -17,21 +17,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate
-from operator import and_
 from typing import TYPE_CHECKING
 
 from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.owner_client import AskOwner
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
+from stelae.builder.plan.columns import (
+    FORGOTTEN_COLUMN,
+    FORMER_ID_COLUMN,
+    FORMER_KEY_COLUMN_PREFIX,
+    FORMER_ORDINAL_COLUMN,
+    HIDDEN_COLUMN,
+    ORDINAL_COLUMN,
+    RECORDS_COLUMN,
+)
 from stelae.builder.plan.errors import translated
 from stelae.builder.plan.placement import by_key, on_tasks, with_places
+from stelae.builder.plan.sql_text import Query, all_of, col, fn, when
 from stelae.builder.write.report import BucketReport
 from stelae.errors import CorruptData
 from stelae.log.id_claims import IdRange, TableClaims
-from stelae.schema import types as t
 from stelae.schema.merge_rules import stored_columns
 
 if TYPE_CHECKING:
@@ -65,14 +71,9 @@ class IdCounts:
 
 def count_ids(rows: DataFrame, plan: BuildPlan) -> IdCounts:
     """One action over the merged rows."""
-    from pyspark.sql import functions as f
-
-    has_id = f.col(f"_{id_position(plan)}").isNotNull()
-    counted = (
-        rows.where(~f.col(HIDDEN_COLUMN))
-        .groupBy(ORDINAL_COLUMN)
-        .agg(f.sum(has_id.cast("bigint")).alias("kept"), f.sum((~has_id).cast("bigint")).alias("needed"))
-    )
+    has_id = col(f"_{id_position(plan)}").is_not_null()
+    counts = {"kept": fn.sum(has_id.cast("BIGINT")), "needed": fn.sum((~has_id).cast("BIGINT"))}
+    counted = Query.of(rows).where(~col(HIDDEN_COLUMN)).aggregate([ORDINAL_COLUMN], counts).frame()
     with translated(f"building {plan.table.name}"):
         found = counted.collect()
     return IdCounts(
@@ -82,23 +83,24 @@ def count_ids(rows: DataFrame, plan: BuildPlan) -> IdCounts:
 
 def with_former_ids(rows: DataFrame, former: DataFrame | None, plan: BuildPlan) -> DataFrame:
     """Merged rows of an overwrite with the ids that their keys have in `former`, rows with the table's columns."""
-    from pyspark.sql import functions as f
-
     if former is None or plan.schema.auto_increment is None:
         return rows
-    keys = [f.col(t.quote_name(column.name)) for column in plan.schema.key_columns]
-    slot, key, minted = "__stelae_former_slot", "__stelae_former_key_{}", "__stelae_former_id"
-    ids = with_places(former, plan.schema, plan.partitions, slot).select(
-        slot,
-        *(column.alias(key.format(index)) for index, column in enumerate(keys)),
-        f.col(t.quote_name(plan.schema.auto_increment.name)).alias(minted),
+    keys = [col(column.name) for column in plan.schema.key_columns]
+    ids = with_places(Query.of(former), plan.schema, plan.partitions, FORMER_ORDINAL_COLUMN).select(
+        {
+            FORMER_ORDINAL_COLUMN: col(FORMER_ORDINAL_COLUMN),
+            **{f"{FORMER_KEY_COLUMN_PREFIX}{index}": key for index, key in enumerate(keys)},
+            FORMER_ID_COLUMN: col(plan.schema.auto_increment.name),
+        }
     )
-    same = [f.col(ORDINAL_COLUMN) == f.col(slot)]
-    same += [f.col(f"_{index}").eqNullSafe(f.col(key.format(index))) for index in range(len(keys))]
-    joined = rows.join(ids, reduce(and_, same), "left")
-    name = f"_{id_position(plan)}"
-    found = joined.withColumn(name, f.when(~f.col(HIDDEN_COLUMN), f.col(minted)))
-    return by_key(on_tasks(found, plan).select(*rows.columns), plan)
+    same = [col(ORDINAL_COLUMN) == col(FORMER_ORDINAL_COLUMN)]
+    same += [col(f"_{index}").equal_null_safe(col(f"{FORMER_KEY_COLUMN_PREFIX}{index}")) for index in range(len(keys))]
+    numbered = [f"_{i}" for i in range(len(keys) + len(stored_columns(plan.schema)))]
+    names = [ORDINAL_COLUMN, *numbered, HIDDEN_COLUMN, RECORDS_COLUMN, FORGOTTEN_COLUMN]
+    columns = {name: col(name) for name in names}
+    found = {**columns, f"_{id_position(plan)}": when(~col(HIDDEN_COLUMN), col(FORMER_ID_COLUMN))}
+    joined = Query.of(rows).join(ids, all_of(same), "LEFT").select(found)
+    return by_key(on_tasks(joined, plan), plan).select(columns).frame()
 
 
 def id_position(plan: BuildPlan) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.owner_client import AskOwner, wait_until_served
-from stelae.builder.merge.functions import arrow_folds, is_folded_in_arrow
+from stelae.builder.merge.arrow_folds import arrow_folds, is_folded_in_arrow
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.errors import translated
 from stelae.builder.write.bucket_writer import WriteSpec

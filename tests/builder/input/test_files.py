@@ -18,7 +18,8 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from stelae.builder.input.change_records import change_records, order_columns, with_arrival
+from stelae.builder.input.arrival import arrival_columns, with_arrival
+from stelae.builder.input.change_records import change_records
 from stelae.builder.input.files import escape_glob, format_of, read_files
 from stelae.builder.plan.columns import ORDER_COLUMN
 from stelae.builder.plan.errors import translated
@@ -43,7 +44,7 @@ TYPES = schema_of(
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Rows in arrival order, without the arrival columns."""
-    order = order_columns(frame)
+    order = arrival_columns(frame.columns)
     with translated("reading"):
         collected = frame.orderBy(*order).drop(*order).collect()
     return [row.asDict(recursive=True) for row in collected]
@@ -277,7 +278,7 @@ def test_parquet_and_orc_keep_their_types(spark: SparkSession, tmp_path: Path) -
     assert rows(read_files(spark, [path], PAIRS)) == [{"id": 1, "v": "x"}, {"id": 2, "v": None}]
     orc.write_table(pa.table({"id": pa.array([3], pa.int64()), "v": ["y"]}), tmp_path / "a.orc")
     frame = read_files(spark, [str(tmp_path / "a.orc")], PAIRS)
-    assert dict(frame.drop(*order_columns(frame)).dtypes) == {"id": "bigint", "v": "string"}
+    assert dict(frame.drop(*arrival_columns(frame.columns)).dtypes) == {"id": "bigint", "v": "string"}
     with pytest.raises(InvalidRequest, match="id is BIGINT, the table has INT"):
         change_records(frame, PAIRS, None)
 
@@ -336,6 +337,6 @@ def test_rows_of_parquet_files_are_numbered_through(spark: SparkSession, tmp_pat
         parquet(tmp_path / name, id=ids_, v=["x"] * 1000) for name, ids_ in zip(names, numbers, strict=True)
     ]  # fmt: skip
     frame = read_files(spark, files, PAIRS)
-    assert order_columns(frame) == [ORDER_COLUMN]
+    assert arrival_columns(frame.columns) == [ORDER_COLUMN]
     assert ids(frame) == list(range(3000))
     assert ids(with_arrival(spark.read.parquet(*files))) == [*range(2000, 3000), *range(1000, 2000), *range(1000)]
