@@ -56,17 +56,6 @@ class DeclaredOption:
         return self.does + (f" In {self.unit}." if self.unit else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Declaration:
-    does: str
-    unit: str
-    shown: str | None
-    flag: str | None
-    value: str | None
-    least: float | None
-    separator: str | None
-
-
 def option(
     default: Any,
     does: str,
@@ -79,8 +68,8 @@ def option(
     separator: str | None = None,
 ) -> Any:
     """A field that is an option. What is not said is derived: see `DeclaredOption`."""
-    declaration = _Declaration(does, unit, shown, flag, value, least, separator)
-    return dataclasses.field(default=default, metadata={_KEY: declaration})
+    said = {"does": does, "unit": unit, "value": value, "least": least, "separator": separator}
+    return dataclasses.field(default=default, metadata={_KEY: said | {"shown": shown, "flag": flag}})
 
 
 def declared(options: type[Any]) -> Sequence[DeclaredOption]:
@@ -90,16 +79,13 @@ def declared(options: type[Any]) -> Sequence[DeclaredOption]:
 
 
 def _declared(field: dataclasses.Field[Any], type_: Any) -> DeclaredOption:
-    own: _Declaration = field.metadata[_KEY]
-    shown = own.shown
-    if shown is None:
-        shown = _SHOWN[field.default] if isinstance(field.default, bool) else str(field.default)
+    said = dict(field.metadata[_KEY])
+    if said["shown"] is None:
+        said["shown"] = _SHOWN[field.default] if isinstance(field.default, bool) else str(field.default)
     # A unit in the field's name is for the code; people are told it beside the flag.
     dashed = field.name.removesuffix("_s").replace("_", "-")
-    flag = own.flag or (f"--{dashed}/--no-{dashed}" if field.default is True else f"--{dashed}")
-    return DeclaredOption(
-        field.name, type_, field.default, own.does, own.unit, shown, flag, own.value, own.least, own.separator
-    )
+    said["flag"] = said["flag"] or (f"--{dashed}/--no-{dashed}" if field.default is True else f"--{dashed}")
+    return DeclaredOption(name=field.name, type=type_, default=field.default, **said)
 
 
 def check_limits(options: Any) -> None:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.snapshot_rows import as_declared
@@ -44,7 +45,6 @@ from stelae.snapshot.warehouse import Table
 from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from stelae.rocksdb.tablet import Tablet
@@ -206,8 +206,6 @@ class _Lookup:
             raise_marked(error)
 
     def _kept(self, batch: pa.RecordBatch, tablet: Tablet | None) -> pa.RecordBatch:
-        import pyarrow as pa
-
         hidden = np.zeros(batch.num_rows, dtype=bool)
         if tablet is not None:
             found = tablet.multi_get(self._keys(batch))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
@@ -27,7 +29,6 @@ from stelae.schema.table_schema import TableSchema
 from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -81,8 +82,6 @@ class _LastRecords:
     schema: TableSchema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         same_key = KeyComparison(self.schema)
         carry: pa.RecordBatch | None = None
         carried_records, carried_id = 0, 0
@@ -107,14 +106,10 @@ class _LastRecords:
 
     def _ids(self, batch: pa.RecordBatch) -> np.ndarray:
         """Ids by row, 0 where there is none. A copy."""
-        import pyarrow.compute as pc
-
         ids: np.ndarray = pc.fill_null(batch.column(self._at_id), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         return ids
 
     def _rows(self, chosen: pa.RecordBatch, records: np.ndarray, ids: np.ndarray) -> pa.RecordBatch:
-        import pyarrow as pa
-
         columns = chosen.columns
         hidden = columns[-1].to_numpy(zero_copy_only=False)
         columns[self._at_id] = pa.array(ids, columns[self._at_id].type, mask=(ids == 0) | hidden)
@@ -145,8 +140,6 @@ class KeyComparison:
 
     def last_of_key(self, batch: pa.RecordBatch) -> np.ndarray:
         """For each row but the last: whether the next row has another key. Shape (rows - 1,), bool."""
-        import pyarrow.compute as pc
-
         rows = batch.num_rows
         changes = np.zeros(rows - 1, dtype=bool)
         for index in range(1 + self._count):  # The ordinal, then the key columns.
@@ -161,9 +154,6 @@ class KeyComparison:
 
 def only_sequence(schema: TableSchema, values: Sequence[pa.Array], hidden: np.ndarray) -> list[pa.Array]:
     """Stored columns of rows that one record made: tombstones keep what orders them, nothing else."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     keep = {*schema.options.sequence_field, HIDDEN_SINCE}
     mask = pa.array(hidden)
     return [

@@ -18,10 +18,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from stelae.builder.base.owner_client import AskOwner
 from stelae.builder.merge.arrow_folds import ArrowFold
@@ -37,9 +38,6 @@ from stelae.schema.options import FileOptions
 from stelae.schema.table_schema import TableSchema
 from stelae.storage.base import Storage
 from stelae.storage.paths import sst_path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CHECKED_KEYS = 16
 """Keys of each file that are looked up in it before it is stored."""
@@ -70,8 +68,6 @@ class WriteSpec:
     """Who gives the other ids."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         _freeze_imports()
         try:
             for report in write_buckets(self, batches if self.ask is None else self.ask(batches)):
@@ -82,7 +78,6 @@ class WriteSpec:
 
 def write_buckets(spec: WriteSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[BucketReport]:
     """Write the buckets of one task; a report for each that had rows."""
-    import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -238,8 +233,6 @@ class _BucketWriter:
 
     def _hidden_long_ago(self, since: pa.Array, before_ms: int) -> np.ndarray:
         """Of the state column `HIDDEN_SINCE`, the last of the stored ones; a row without it was never told to go."""
-        import pyarrow.compute as pc
-
         long_ago: np.ndarray = pc.fill_null(pc.less(since, before_ms), False).to_numpy(zero_copy_only=False)
         return long_ago
 

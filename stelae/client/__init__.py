@@ -10,7 +10,7 @@ A client says what it wants as an operation; two clients carry operations out.
         dataframes.py            tables of pandas and Polars
         exchange.py, replies.py  one request, and what its answer is
         retry.py                 what is asked again, and when
-        request.py, steps.py     what operations and clients say to each other
+        steps.py                 what operations and clients say to each other
     client.py                    over connection_pool.py, which speaks http1.py
     async_client.py              with asyncio
     stats.py                     what a client counted

@@ -216,10 +216,8 @@ def prefixed_table(
     numbers = one_array(prefixes)
     if start:
         numbers = pc.add(numbers, pa.scalar(start, pa.int32()))
-    schema = selection.schema.insert(0, pa.field(name, pa.int32(), nullable=False))
-    if snapshot is not None:
-        schema = schema.with_metadata({SNAPSHOT: b"%d" % snapshot})
-    return pa.Table.from_arrays([numbers, *arrays], schema=schema)
+    table = table_of(selection, arrays, (), snapshot)
+    return table.add_column(0, pa.field(name, pa.int32(), nullable=False), numbers)
 
 
 def concatenated(tables: list[pa.Table], snapshot: int | None) -> pa.Table:

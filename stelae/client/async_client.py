@@ -9,6 +9,7 @@ Names, arguments and answers are those of `stelae.client.client.Client`, and so 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections import deque
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from stelae.client.client import Client
 from stelae.client.client_base import ClientBase
+from stelae.client.connection_pool import said, wait_s
 from stelae.client.http1 import Response
 from stelae.client.json_codec import Row
 from stelae.client.operations import DEFAULT_PAGE_SIZE, Operations
-from stelae.client.request import (
+from stelae.client.steps import (
     Broken,
     Failure,
     Insecure,
@@ -32,9 +34,12 @@ from stelae.client.request import (
     NotHttp,
     NotReached,
     PastDeadline,
+    Pause,
     Request,
+    SendRequest,
+    Steps,
+    Together,
 )
-from stelae.client.steps import Pause, SendRequest, Steps, Together
 from stelae.errors import InvalidRequest, StelaeError
 
 if TYPE_CHECKING:
@@ -171,12 +176,11 @@ class AsyncClient(ClientBase):
     async def _send(self, request: Request, deadline: float | None) -> Response:
         """Ask once, when a connection is free."""
         session, free = self._opened(self.url + request.path)
-        left_s = _left_s(deadline)
-        wait_s = self._settings.timeout_s if left_s is None else min(left_s, self._settings.timeout_s)
+        left_s = wait_s(self._settings.timeout_s, deadline)
         try:
-            await (asyncio.wait_for(free.acquire(), wait_s) if free.locked() else free.acquire())
+            await (asyncio.wait_for(free.acquire(), left_s) if free.locked() else free.acquire())
         except TimeoutError as exc:
-            _left_s(deadline)
+            wait_s(0, deadline)
             raise NoneFree from exc
         try:
             return await self._exchange(session, request, deadline)
@@ -190,7 +194,7 @@ class AsyncClient(ClientBase):
 
         endpoint = self._operations.exchange.endpoint
         timeout_s = self._settings.timeout_s
-        left_s = _left_s(deadline)
+        left_s = None if deadline is None else wait_s(math.inf, deadline)
         scheme = "https" if endpoint.secure else "http"
         url = URL(f"{scheme}://{endpoint.authority}{endpoint.path}{request.path}", encoded=True)
         try:
@@ -214,7 +218,7 @@ class AsyncClient(ClientBase):
         except aiohttp.ClientConnectorError as exc:
             number = exc.os_error.errno
             # asyncio has texts of its own, with addresses in them; those of getaddrinfo have no number above 0.
-            raise NotReached(os.strerror(number) if number and number > 0 else _said(exc.os_error)) from exc
+            raise NotReached(os.strerror(number) if number and number > 0 else said(exc.os_error)) from exc
         except aiohttp.ClientResponseError as exc:
             raise NotHttp(exc.message) from exc
         except (aiohttp.ClientError, OSError) as exc:
@@ -239,20 +243,6 @@ class AsyncClient(ClientBase):
             self._free = asyncio.Semaphore(self._settings.connections)
             self._loop = loop
         return self._session, self._free
-
-
-def _left_s(deadline: float | None) -> float | None:
-    """What is left of the time for the call; PastDeadline when nothing is."""
-    if deadline is None:
-        return None
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise PastDeadline
-    return left_s
-
-
-def _said(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _require_aiohttp() -> None:

@@ -25,10 +25,9 @@ from stelae.client.client_base import ClientBase
 from stelae.client.connection_pool import Transport
 from stelae.client.json_codec import Key, Row
 from stelae.client.operations import DEFAULT_PAGE_SIZE
-from stelae.client.request import Failure
 from stelae.client.results import InsertedRows, Page, PrefixRows, Rows, SnapshotGone, TableInfo
 from stelae.client.stats import ClientStats
-from stelae.client.steps import Pause, SendRequest, Steps, Together
+from stelae.client.steps import Failure, Pause, SendRequest, Steps, Together
 from stelae.errors import StelaeError
 from stelae.wire import http_api as wire
 

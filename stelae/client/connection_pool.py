@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stelae.client.http1 import AnswerReader, NotHttpError, Response, header_lines, request_head
-from stelae.client.request import (
+from stelae.client.settings import Endpoint
+from stelae.client.steps import (
     Broken,
     Failure,
     Insecure,
@@ -32,7 +33,6 @@ from stelae.client.request import (
     PastDeadline,
     Request,
 )
-from stelae.client.settings import Endpoint
 from stelae.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Transport:
             for connection in inherited:
                 connection.close()
         free = self._free
-        if not free.acquire(blocking=False) and not free.acquire(timeout=_wait_s(self._timeout_s, deadline)):
+        if not free.acquire(blocking=False) and not free.acquire(timeout=wait_s(self._timeout_s, deadline)):
             if deadline is not None and time.monotonic() >= deadline:
                 raise PastDeadline
             raise NoneFree
@@ -162,15 +162,15 @@ class Connection:
         cls, endpoint: Endpoint, timeout_s: float, deadline: float | None, context: ssl.SSLContext | None
     ) -> Connection:
         try:
-            sock = socket.create_connection((endpoint.host, endpoint.port), _wait_s(timeout_s, deadline))
+            sock = socket.create_connection((endpoint.host, endpoint.port), wait_s(timeout_s, deadline))
         except TimeoutError as exc:
             raise _late(deadline, LateToConnect) from exc
         except (OSError, UnicodeError) as exc:
-            raise NotReached(_said(exc)) from exc
+            raise NotReached(said(exc)) from exc
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
-                sock.settimeout(_wait_s(timeout_s, deadline))
+                sock.settimeout(wait_s(timeout_s, deadline))
                 sock = context.wrap_socket(sock, server_hostname=endpoint.host)
             sock.settimeout(timeout_s)
             return cls(sock, timeout_s)
@@ -179,10 +179,10 @@ class Connection:
             raise _late(deadline, LateToConnect) from exc
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as exc:
             sock.close()
-            raise NotReached(_said(exc)) from exc
+            raise NotReached(said(exc)) from exc
         except (ssl.SSLError, ssl.CertificateError) as exc:
             sock.close()
-            raise Insecure(_said(exc)) from exc
+            raise Insecure(said(exc)) from exc
         except BaseException:
             sock.close()
             raise
@@ -213,14 +213,14 @@ class Connection:
                 raise Broken(str(exc), stale=was_idle and broken is not None) from exc
             raise NotHttp(str(exc)) from exc
         except OSError as exc:
-            raise Broken(_said(exc), stale=was_idle and broken is not None and not reader.begun) from exc
+            raise Broken(said(exc), stale=was_idle and broken is not None and not reader.begun) from exc
         self.reusable = reader.keeps_alive and broken is None
         return response
 
     def _send(self, head: bytes, body: bytes | pa.Buffer | None, deadline: float | None) -> None:
         sock = self._socket
         if deadline is not None:
-            sock.settimeout(_wait_s(self._timeout_s, deadline))
+            sock.settimeout(wait_s(self._timeout_s, deadline))
         if body is None:
             sock.sendall(head)
         elif len(body) <= MAX_BYTES_WITH_HEAD:
@@ -233,7 +233,7 @@ class Connection:
         sock = self._socket
         while not reader.complete:
             if deadline is not None:
-                sock.settimeout(_wait_s(self._timeout_s, deadline))
+                sock.settimeout(wait_s(self._timeout_s, deadline))
             needs = reader.needs
             if needs is not None:
                 count = sock.recv_into(needs)
@@ -251,8 +251,8 @@ class Connection:
             sock.settimeout(self._timeout_s)
 
 
-def _wait_s(timeout_s: float, deadline: float | None) -> float:
-    """How long to wait now."""
+def wait_s(timeout_s: float, deadline: float | None) -> float:
+    """How long to wait now; PastDeadline when the time for the call is over. `deadline`: of `time.monotonic`."""
     if deadline is None:
         return timeout_s
     left = deadline - time.monotonic()
@@ -265,7 +265,7 @@ def _late(deadline: float | None, otherwise: type[Late]) -> Failure:
     return PastDeadline() if deadline is not None and time.monotonic() >= deadline else otherwise()
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """The reason that an error of the system gives, without its number."""
     reason: Any = getattr(error, "strerror", None)
     return str(reason or error)

@@ -15,11 +15,10 @@ import orjson
 
 from stelae.client.http1 import Response
 from stelae.client.replies import Reply, error_of, garbled, json_body
-from stelae.client.request import Failure, Insecure, Late, NoneFree, NotHttp, PastDeadline, Request
 from stelae.client.retry import RetryBudget, attempts
 from stelae.client.settings import ClientSettings, Endpoint
 from stelae.client.stats import Counters
-from stelae.client.steps import Steps
+from stelae.client.steps import Failure, Insecure, Late, NoneFree, NotHttp, PastDeadline, Request, Steps
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
 from stelae.wire import http_api as wire
 

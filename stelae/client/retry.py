@@ -18,9 +18,8 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from stelae.client.http1 import Response
-from stelae.client.request import Failure, Request
 from stelae.client.stats import Counters
-from stelae.client.steps import Pause, SendRequest, Steps
+from stelae.client.steps import Failure, Pause, Request, SendRequest, Steps
 
 RETRIED_STATUS = (429, 502, 503, 504)
 BACKOFF_S = 0.1

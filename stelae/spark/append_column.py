@@ -104,7 +104,7 @@ class AppendColumn:
             return
         self.length += rows
         if self._bits is not None:
-            self._bits.append(_bools(array.fill_null(False)))
+            self._bits.append(bools(array.fill_null(False)))
         elif self._values is None:
             self._pieces.append(array)
             return
@@ -120,7 +120,7 @@ class AppendColumn:
             data = np.frombuffer(array.buffers()[1], np.uint8)[width * first : width * (first + rows)]
             self._values.append(data.view(self._values.data.dtype))
         self._has_nulls |= array.null_count > 0
-        self._valid.append(_bools(array.is_valid()) if array.null_count else np.ones(rows, np.bool_))
+        self._valid.append(bools(array.is_valid()) if array.null_count else np.ones(rows, np.bool_))
 
     def array(self) -> pa.Array:
         """All rows. Valid as long as anybody holds it."""
@@ -150,6 +150,7 @@ class AppendColumn:
         return self._offsets is not None and self._values is not None and self._values.length > MAX_VARIABLE_BYTES
 
 
-def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
-    bools: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
-    return bools
+def bools(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """A boolean array without nulls, in numpy."""
+    values: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return values

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stelae.declared_options import shows_options
 from stelae.errors import InvalidRequest
-from stelae.spark.lookup_plan import plan_lookup, single, spark_function
+from stelae.spark.lookup_plan import plan_lookup, spark_function
 from stelae.spark.options import LOOKUP_OPTIONS, LookupOptions
 from stelae.spark.servers import Servers
 
@@ -71,4 +72,4 @@ def _function(
         on = list(schema.primary_key) if schema is not None else []
     names = [columns] if isinstance(columns, str) else list(columns)
     plan = plan_lookup(table, on, url, names, options)
-    return spark_function(single(plan) if isinstance(columns, str) else plan), on
+    return spark_function(replace(plan, single=isinstance(columns, str))), on

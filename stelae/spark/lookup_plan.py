@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -32,6 +31,8 @@ def plan_lookup(
     insert: bool = False,
 ) -> LookupTask:
     """The lookup, ready to travel."""
+    from pyspark.sql.utils import is_remote
+
     show_stelae_errors()
     snapshot = options.snapshot
     if insert and prefix:
@@ -92,15 +93,3 @@ def spark_function(lookup: LookupTask) -> Any:
         warnings.simplefilter("ignore")  # PySpark would like to find the kind of a function in type hints.
         function = arrow_udf(stelae_lookup, returnType=returns, functionType=ArrowUDFType.SCALAR_ITER)
     return function.asNondeterministic()
-
-
-def single(lookup: LookupTask) -> LookupTask:
-    """The lookup of one column that gives the column itself."""
-    return replace(lookup, single=True)
-
-
-def is_remote() -> bool:
-    """Whether the session is one of Spark Connect."""
-    from pyspark.sql.utils import is_remote as remote
-
-    return bool(remote())

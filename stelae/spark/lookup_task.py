@@ -26,18 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from stelae.client.waiting import while_unavailable
+from stelae.encoding.arrow import arrow_type
 from stelae.errors import NotFound, StelaeError, Unavailable
 from stelae.spark.answer_cache import NO_KEY, CachedKeys, Generation, keep, take_kept
+from stelae.spark.append_column import bools
 from stelae.spark.errors import raise_marked
 from stelae.spark.servers import Servers, retries_of_clients
 from stelae.spark.stats import Counts
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from stelae.client.client import Client
     from stelae.schema.table_schema import Column
 
@@ -89,10 +90,6 @@ class LookupTask:
     @cached_property
     def output_types(self) -> tuple[list[pa.DataType], list[pa.Field]]:
         """Types of the columns that are remembered, and the fields of a row."""
-        import pyarrow as pa
-
-        from stelae.encoding.arrow import arrow_type
-
         fields = [pa.field(column.name, arrow_type(column.type)) for column in self.columns]
         types = [pa.list_(pa.struct(fields))] if self.prefix else [each.type for each in fields]
         return types, fields
@@ -165,8 +162,6 @@ class _Run:
             entries = every
         self.counts.rows += rows
         if len(added):
-            import pyarrow as pa
-
             chosen = pa.array(added)
             self._pending.append([array.take(chosen) for array in conformed])
             self._pending_rows += len(added)
@@ -194,8 +189,6 @@ class _Run:
 
     def _send(self, most: int) -> None:
         """One request, of at most so many of the keys that are pending."""
-        import pyarrow as pa
-
         while len(self._in_flight) >= self.lookup.max_in_flight:
             self._collect()
         columns = [pa.concat_arrays(arrays) for arrays in zip(*self._pending, strict=True)]
@@ -266,12 +259,10 @@ class _Run:
             answer = client.insert_if_not_exists(lookup.table, keys, columns=names, found=FOUND_COLUMN)
         else:
             answer = client.lookup_many(lookup.table, keys, columns=names, snapshot=lookup.snapshot, found=FOUND_COLUMN)
-        return [_one_array(answer[name]) for name in names], _bools(answer[FOUND_COLUMN])
+        return [_one_array(answer[name]) for name in names], bools(_one_array(answer[FOUND_COLUMN]))
 
     def _prefixes(self, rows: pa.Table, count: int) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
         """Rows that say which prefix they are of, as a list a prefix; null where there is none."""
-        import pyarrow as pa
-
         counts = np.bincount(_one_array(rows[PREFIX_INDEX_COLUMN]).to_numpy(), minlength=count)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         structs = pa.StructArray.from_arrays(
@@ -300,8 +291,6 @@ class _Run:
             yield self._output(head)
 
     def _output(self, batch: _Waiting) -> pa.Array:
-        import pyarrow as pa
-
         columns, found = batch.generation.rows(batch.entries)
         self.counts.found += int(found.sum())
         if self.lookup.single or self.lookup.prefix:
@@ -311,13 +300,6 @@ class _Run:
 
 
 def _one_array(column: Any) -> pa.Array:
-    import pyarrow as pa
-
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
-
-
-def _bools(column: Any) -> npt.NDArray[np.bool_]:
-    bools: npt.NDArray[np.bool_] = _one_array(column).to_numpy(zero_copy_only=False)
-    return bools

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from stelae.client.connection_pool import Transport
-from stelae.client.request import (
+from stelae.client.settings import Endpoint
+from stelae.client.steps import (
     Broken,
     Insecure,
     Late,
@@ -30,7 +31,6 @@ from stelae.client.request import (
     PastDeadline,
     Request,
 )
-from stelae.client.settings import Endpoint
 from stelae.errors import InvalidRequest
 from tests.waiting import WAIT_S, wait_until
 

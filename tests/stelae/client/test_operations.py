@@ -14,10 +14,9 @@ import pytest
 
 from stelae.client.http1 import Response
 from stelae.client.operations import Operations
-from stelae.client.request import Request
 from stelae.client.results import SnapshotGone
 from stelae.client.settings import ClientSettings
-from stelae.client.steps import ClientStep, SendRequest, Steps, Together
+from stelae.client.steps import ClientStep, Request, SendRequest, Steps, Together
 from stelae.encoding.arrow import arrow_schema
 from stelae.encoding.rows import RowCodec
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable, problem

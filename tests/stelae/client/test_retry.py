@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from stelae.client.http1 import Response
-from stelae.client.request import (
+from stelae.client.retry import BUDGET_MOST, MAX_BACKOFF_S, RetryBudget, attempts, pause_s
+from stelae.client.stats import Counters
+from stelae.client.steps import (
     Broken,
     Failure,
     Insecure,
@@ -20,11 +22,10 @@ from stelae.client.request import (
     LateToConnect,
     NotReached,
     PastDeadline,
+    Pause,
     Request,
+    SendRequest,
 )
-from stelae.client.retry import BUDGET_MOST, MAX_BACKOFF_S, RetryBudget, attempts, pause_s
-from stelae.client.stats import Counters
-from stelae.client.steps import Pause, SendRequest
 
 OK = Response(200, "OK", {}, b"")
 BUSY = Response(503, "Busy", {}, b"")
