@@ -31,6 +31,7 @@ from stelae.service.tables.counts import LOOKUP
 from stelae.service.tables.served_table import ForwardToOwner, OpenSnapshot, Serving
 from stelae.service.workers.forwarding import LeaderRows
 from stelae.snapshot.warehouse import Warehouse
+from tests.length import length
 from tests.tables import commit_rows
 from tests.waiting import WAIT_S, wait_until
 
@@ -275,7 +276,8 @@ def test_what_goes_the_usual_way(server: Listening, table: str, query: str, stat
     assert not at_once
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(length(short=4, long=40)))
 def test_random_queries(server: Listening, seed: int) -> None:
     print("seed", seed)
     chance = random.Random(seed)

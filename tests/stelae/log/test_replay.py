@@ -35,6 +35,7 @@ from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Table, Warehouse
+from tests.length import length
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
 from tests.stelae.read.readers import (
     EVENTS,
@@ -108,7 +109,8 @@ def as_row(key: tuple[Any, ...], v: int | None) -> dict[str, Any]:
     return dict(zip((*KEY, "v"), (*key, v), strict=True))
 
 
-@settings(max_examples=40)
+@pytest.mark.long
+@settings(max_examples=length(short=40, long=600))
 @given(
     story=stories(EVENTS, keys) | stories(NULLABLE_EVENTS, nullable_keys),
     buckets=st.fixed_dictionaries({(day,): st.integers(1, 4) for day in (9, 10, 11)}),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.snapshot.warehouse import Warehouse
+from tests.length import length
 from tests.stelae.read.readers import (
     EVENTS,
     KEY,
@@ -52,7 +53,8 @@ def stories(sql: str, keys: st.SearchStrategy[tuple[Any, ...]]) -> st.SearchStra
     )
 
 
-@settings(max_examples=60)
+@pytest.mark.long
+@settings(max_examples=length(short=60, long=1000))
 @given(
     story=stories(EVENTS, keys) | stories(NULLABLE_EVENTS, nullable_keys),
     buckets=st.fixed_dictionaries({(day,): st.integers(1, 4) for day in (9, 10, 11)}),
