@@ -26,6 +26,8 @@ from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
+from stelae.log.epochs import Epoch, TableOwnership, check_epochs_are_gapless
+from stelae.log.id_claims import Claim, TableClaims, check_claims_are_dense, check_claims_are_disjoint
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
@@ -162,3 +164,18 @@ def _encode_arrow(table: Table, rows: pa.Table) -> Encoded:
         np.zeros(len(rows), np.bool_),
         {(): np.arange(len(rows))},
     )
+
+
+def all_claims(claims: TableClaims) -> list[Claim]:
+    """All claims of ids, by number, which fit together."""
+    found = [claims.read(number) for number in claims.numbers()]
+    check_claims_are_disjoint(found, "claims")
+    check_claims_are_dense(found, "claims")
+    return found
+
+
+def all_epochs(ownership: TableOwnership) -> list[Epoch]:
+    """All epochs, by number, without gaps."""
+    found = [ownership.read(number) for number in ownership.numbers()]
+    check_epochs_are_gapless(found, "epochs")
+    return found

@@ -15,10 +15,10 @@ from stelae.schema import types as t
 from stelae.schema.aggregate_functions import BITMAPS
 from stelae.schema.merge_rules import merge_rules
 from stelae.schema.table_schema import Column, TableSchema
+from stelae.spark.column_types import is_storable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType as SparkType
 
 
 def check_ids_are_not_given(frame: DataFrame, schema: TableSchema) -> None:
@@ -93,9 +93,7 @@ def target_columns(schema: TableSchema, names: Sequence[str] | None) -> frozense
 
 def takes_ids(column: Column, schema: TableSchema) -> bool:
     """Whether the column is a bitmap into which a build may collect ids."""
-    return any(
-        rule.column.id == column.id and rule.function.name in BITMAPS for rule in merge_rules(schema).columns
-    )  # fmt: skip
+    return any(rule.column.id == column.id and rule.function.name in BITMAPS for rule in merge_rules(schema).columns)
 
 
 def match_columns(
@@ -162,63 +160,6 @@ def _may_lack(column: Column, schema: TableSchema, allowed: bool) -> bool:
     if not column.type.nullable or column.name in schema.primary_key or column.name == options.rowkind_field:
         return False
     return allowed or (options.merge_engine == "partial-update" and column.name not in options.sequence_field)
-
-
-def is_storable(source: SparkType, target: t.DataType) -> bool:
-    """Whether every value of a Spark type fits a column without loss: the same type, or a wider one."""
-    from pyspark.sql import types as s
-
-    match target:
-        case t.TinyInt() | t.SmallInt() | t.Int() | t.BigInt():
-            bits: dict[type[SparkType], int] = {s.ByteType: 8, s.ShortType: 16, s.IntegerType: 32, s.LongType: 64}
-            return bits.get(type(source), 1000) <= target.bits
-        case t.Double():
-            return isinstance(source, s.DoubleType | s.FloatType | s.ByteType | s.ShortType | s.IntegerType)
-        case t.Float():
-            return isinstance(source, s.FloatType | s.ByteType | s.ShortType)
-        case t.Decimal(precision=precision, scale=scale):
-            digits: dict[type[SparkType], int] = {s.ByteType: 3, s.ShortType: 5, s.IntegerType: 10, s.LongType: 19}
-            if type(source) in digits:
-                return digits[type(source)] <= precision - scale
-            return (
-                isinstance(source, s.DecimalType)
-                and source.scale <= scale
-                and source.precision - source.scale <= precision - scale
-            )
-        case t.Boolean():
-            return isinstance(source, s.BooleanType)
-        case t.String():
-            return isinstance(source, s.StringType | s.VarcharType | s.CharType) and _binary_collation(source)
-        case t.Binary():
-            return isinstance(source, s.BinaryType)
-        case t.Date():
-            return isinstance(source, s.DateType)
-        case t.Time():
-            return isinstance(source, s.TimeType)
-        case t.Timestamp():
-            return isinstance(source, s.TimestampNTZType)
-        case t.TimestampLtz():
-            return isinstance(source, s.TimestampType)
-        case t.Array(element=element):
-            return isinstance(source, s.ArrayType) and is_storable(source.elementType, element)
-        case t.Map(key=key, value=value):
-            return (
-                isinstance(source, s.MapType)
-                and is_storable(source.keyType, key)
-                and is_storable(source.valueType, value)
-            )
-        case t.Row(fields=fields):
-            return (
-                isinstance(source, s.StructType)
-                and [field.name for field in fields] == source.names
-                and all(is_storable(a.dataType, b.type) for a, b in zip(source.fields, fields, strict=True))
-            )
-    return False
-
-
-def _binary_collation(source: SparkType) -> bool:
-    # Equal under another collation is not equal in bytes: the bucket and the key would disagree with Spark's grouping.
-    return getattr(source, "collation", "UTF8_BINARY") == "UTF8_BINARY"
 
 
 def _mismatch(missing: Sequence[str], extra: Sequence[str]) -> str:

@@ -272,99 +272,78 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def _object(required: str, **properties: Json) -> Json:
+    """An object of these members and no others. `required`: their names, with spaces between them."""
+    return {
+        "type": "object",
+        "required": required.split(),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+_ROW_OR_NULL: Json = {"anyOf": [_ref("Row"), {"type": "null"}]}
+_NUMBER: Json = {"type": "integer"}
+_TEXT: Json = {"type": "string"}
+_NAMES: Json = {"type": ["array", "null"], "items": _TEXT, "description": "All by default."}
+
 SCHEMAS: Mapping[str, Json] = {
     "Row": {
         "type": "object",
         "description": "The selected columns, by name, in the order of the selection.",
         "additionalProperties": True,
     },
-    "LookupAnswer": {
-        "type": "object",
-        "required": ["found", "row", "snapshot"],
-        "additionalProperties": False,
-        "properties": {
-            "found": {"type": "boolean"},
-            "row": {"anyOf": [_ref("Row"), {"type": "null"}]},
-            "snapshot": {"type": "integer"},
+    "LookupAnswer": _object("found row snapshot", found={"type": "boolean"}, row=_ROW_OR_NULL, snapshot=_NUMBER),
+    "BatchRequest": _object(
+        "keys",
+        keys={
+            "type": "array",
+            "description": "Each an object with all primary-key columns, or the bare value where it is one column. "
+            "Nullable columns may be null.",
+            "items": {},
         },
-    },
-    "BatchRequest": {
-        "type": "object",
-        "required": ["keys"],
-        "additionalProperties": False,
-        "properties": {
-            "keys": {
-                "type": "array",
-                "description": "Each an object with all primary-key columns, or the bare value where it is one column. "
-                "Nullable columns may be null.",
-                "items": {},
-            },
-            "columns": {"type": ["array", "null"], "items": {"type": "string"}, "description": "All by default."},
+        columns=_NAMES,
+    ),
+    "BatchAnswer": _object("rows snapshot", rows={"type": "array", "items": _ROW_OR_NULL}, snapshot=_NUMBER),
+    "InsertAnswer": _object(
+        "rows inserted snapshot",
+        rows={
+            "type": "array",
+            "items": _ROW_OR_NULL,
+            "description": "`null`: the table does not have the partition of this key.",
         },
-    },
-    "BatchAnswer": {
-        "type": "object",
-        "required": ["rows", "snapshot"],
-        "additionalProperties": False,
-        "properties": {
-            "rows": {"type": "array", "items": {"anyOf": [_ref("Row"), {"type": "null"}]}},
-            "snapshot": {"type": "integer"},
+        inserted={
+            "type": "array",
+            "items": {"type": "boolean"},
+            "description": "Aligned with the keys: whether this request inserted the row. Of a key that is there "
+            "several times, the first.",
         },
-    },
-    "InsertAnswer": {
-        "type": "object",
-        "required": ["rows", "inserted", "snapshot"],
-        "additionalProperties": False,
-        "properties": {
-            "rows": {
-                "type": "array",
-                "items": {"anyOf": [_ref("Row"), {"type": "null"}]},
-                "description": "`null`: the table does not have the partition of this key.",
-            },
-            "inserted": {
-                "type": "array",
-                "items": {"type": "boolean"},
-                "description": "Aligned with the keys: whether this request inserted the row. Of a key that is there "
-                "several times, the first.",
-            },
-            "snapshot": {"type": "integer"},
-        },
-    },
-    "PrefixRequest": {
-        "type": "object",
-        "required": ["prefix"],
-        "additionalProperties": False,
-        "properties": {
-            "prefix": {"type": "object", "additionalProperties": True},
-            "limit": {"type": ["integer", "null"], "minimum": 1, "default": DEFAULT_LIMIT},
-            "page_token": {
-                "type": ["string", "null"],
-                "description": "`next_page_token` of the page before, unchanged.",
-            },
-            "columns": {"type": ["array", "null"], "items": {"type": "string"}, "description": "All by default."},
-        },
-    },
-    "PrefixAnswer": {
-        "type": "object",
-        "required": ["rows", "next_page_token", "snapshot"],
-        "additionalProperties": False,
-        "properties": {
-            "rows": {"type": "array", "items": _ref("Row")},
-            "next_page_token": {"type": ["string", "null"], "description": "null: there are no more rows."},
-            "snapshot": {"type": "integer"},
-        },
-    },
+        snapshot=_NUMBER,
+    ),
+    "PrefixRequest": _object(
+        "prefix",
+        prefix={"type": "object", "additionalProperties": True},
+        limit={"type": ["integer", "null"], "minimum": 1, "default": DEFAULT_LIMIT},
+        page_token={"type": ["string", "null"], "description": "`next_page_token` of the page before, unchanged."},
+        columns=_NAMES,
+    ),
+    "PrefixAnswer": _object(
+        "rows next_page_token snapshot",
+        rows={"type": "array", "items": _ref("Row")},
+        next_page_token={"type": ["string", "null"], "description": "null: there are no more rows."},
+        snapshot=_NUMBER,
+    ),
     "Problem": {
         "type": "object",
         "description": "RFC 9457 problem details.",
         "required": ["type", "title", "status", "detail"],
         "properties": {
-            "type": {"type": "string", "description": "Stable: urn:stelae:problem: and the kind of error."},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string", "description": "What failed, and what was expected."},
-            "place": {"type": "string", "description": "Where: a member, a column, a table."},
-            "hint": {"type": "string", "description": "What to do."},
+            "type": _TEXT | {"description": "Stable: urn:stelae:problem: and the kind of error."},
+            "title": _TEXT,
+            "status": _NUMBER,
+            "detail": _TEXT | {"description": "What failed, and what was expected."},
+            "place": _TEXT | {"description": "Where: a member, a column, a table."},
+            "hint": _TEXT | {"description": "What to do."},
         },
     },
 }

@@ -27,7 +27,6 @@ EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 MAX_ORDINAL = date.max.toordinal()
 
 DAY_US = 86_400_000_000
-DAY_NS = 86_400_000_000_000
 
 CYCLE_YEARS = 400
 CYCLE_DAYS = 146_097

@@ -29,11 +29,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Literal, cast, get_args
 from uuid import uuid4
 
-from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from stelae.errors import Conflict, CorruptData, InvalidRequest
 from stelae.storage.base import Storage, exists, put_or_settle
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
 from stelae.storage.sealed_json import open_sealed_object, seal_json
@@ -107,19 +107,6 @@ class TableOwnership:
             if former.kind != "server":
                 return former if former.kind == "build" else None
         return None
-
-    def history(self) -> list[Epoch]:
-        """All epochs, by number. CorruptData when one lacks."""
-        newest = self._newest_number()
-        if newest is None:
-            return []
-        try:
-            # By number, not as listed.
-            epochs = [self.read(number) for number in range(FIRST_EPOCH, newest + 1)]
-        except NotFound as exc:
-            raise CorruptData(f"an epoch is lacking: there is one of number {newest}", place=exc.place) from exc
-        check_epochs_are_gapless(epochs, self._place(EPOCH_FOLDER))
-        return epochs
 
     def numbers(self) -> list[int]:
         """Numbers of the epochs, as one listing has them; one that runs while others take epochs may have gaps."""
@@ -201,19 +188,7 @@ def encode_epoch(epoch: Epoch) -> bytes:
     """The bytes of an epoch's file. CorruptData for an epoch that `decode_epoch` would refuse."""
     place = f"epoch {epoch.number} of {epoch.table}, before it is written"
     check_epoch(epoch, place)
-    data = seal_json(
-        {
-            "format": epoch.format,
-            "table": epoch.table,
-            "number": epoch.number,
-            "kind": epoch.kind,
-            "owner": epoch.owner,
-            "url": epoch.url,
-            "attempt_id": epoch.attempt_id,
-            "taken_ms": epoch.taken_ms,
-            "note": epoch.note,
-        }
-    )
+    data = seal_json({"format": epoch.format} | asdict(epoch))
     if decode_epoch(data, place) != epoch:
         raise CorruptData("the epoch would not read back as it is", place=place)
     return data

@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import Literal, cast, get_args
 from uuid import uuid4
 
-from stelae.errors import CorruptData, InvalidRequest, NotFound
+from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.table_schema import Column
 from stelae.schema.types import Int
 from stelae.storage.base import Storage, put_or_settle
@@ -137,21 +137,6 @@ class TableClaims:
         """The claim with the greatest number, None before the first. One listing, one read."""
         number = self._newest_number()
         return None if number is None else self.read(number)
-
-    def all(self) -> list[Claim]:
-        """All claims, by number; checked against each other. CorruptData when one lacks or they don't fit together."""
-        newest = self._newest_number()
-        place = self._place(CLAIM_FOLDER)
-        if newest is None:
-            return []
-        try:
-            # By number, not as listed.
-            claims = [self.read(number) for number in range(FIRST_CLAIM, newest + 1)]
-        except NotFound as exc:
-            raise CorruptData(f"a claim is lacking: there is one of number {newest}", place=exc.place) from exc
-        check_claims_are_disjoint(claims, place)
-        check_claims_are_dense(claims, place)
-        return claims
 
     def numbers(self) -> list[int]:
         """Numbers of the claims, as one listing has them; one that runs while others claim may have gaps."""

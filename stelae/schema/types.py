@@ -244,8 +244,6 @@ class Row(DataType):
 Integer = TinyInt | SmallInt | Int | BigInt
 INTEGERS = (TinyInt, SmallInt, Int, BigInt)
 NESTED = (Array, Map, Row)
-VARIABLE = (String, Binary, *NESTED)
-"""Types whose values have no fixed width in a row."""
 
 
 def holds_map(data_type: DataType) -> bool:

@@ -40,7 +40,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             "created_ms": snapshot.created_ms,
             "versions": dict(snapshot.versions),
             "properties": dict(snapshot.properties),
-            "totals": _encode_totals(snapshot.totals),
+            "totals": snapshot.totals,
             "partitions": [_encode_partition(partition) for partition in snapshot.partitions],
         }
     )
@@ -54,7 +54,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 def decode_snapshot(data: bytes, place: str) -> Snapshot:
     """The snapshot in the bytes of a manifest. `place` names the file in errors; anything off is CorruptData."""
     root = open_sealed_object(data, _SNAPSHOT_FIELDS, MANIFEST_FORMAT, place)
-    stored_totals = _decode_totals(root.child("totals", _TOTALS_FIELDS))
+    totals = root.child("totals", _names(Totals))
     snapshot = Snapshot(
         format=root.count("format"),
         table=root.text("table"),
@@ -69,7 +69,7 @@ def decode_snapshot(data: bytes, place: str) -> Snapshot:
         partitions=tuple(_decode_partition(part) for part in root.children("partitions", _PARTITION_FIELDS)),
     )
     check_snapshot(snapshot, place)
-    check_totals(snapshot, stored_totals, place)
+    check_totals(snapshot, Totals(**{name: totals.count(name) for name in _names(Totals)}), place)
     return snapshot
 
 
@@ -78,28 +78,9 @@ def _names(kind: type[Any]) -> frozenset[str]:
 
 
 _SNAPSHOT_FIELDS = _names(Snapshot) | {"totals"}
-_TOTALS_FIELDS = _names(Totals)
 _PARTITION_FIELDS = _names(PartitionFiles)
 _BUCKET_FIELDS = _names(BucketFiles)
 _FILE_FIELDS = _names(DataFile)
-
-
-def _encode_totals(totals: Totals) -> dict[str, object]:
-    return {
-        "rows": totals.rows,
-        "hidden_rows": totals.hidden_rows,
-        "files": totals.files,
-        "bytes": totals.bytes,
-    }
-
-
-def _decode_totals(reader: JsonObject) -> Totals:
-    return Totals(
-        rows=reader.count("rows"),
-        hidden_rows=reader.count("hidden_rows"),
-        files=reader.count("files"),
-        bytes=reader.count("bytes"),
-    )
 
 
 def _encode_partition(partition: PartitionFiles) -> dict[str, object]:
@@ -111,7 +92,7 @@ def _encode_partition(partition: PartitionFiles) -> dict[str, object]:
             {
                 "bucket": bucket.bucket,
                 "log_offset": bucket.log_offset,
-                "files": [_encode_file(file) for file in bucket.files],
+                "files": bucket.files,
             }
             for bucket in partition.buckets
         ],
@@ -132,18 +113,6 @@ def _decode_partition(reader: JsonObject) -> PartitionFiles:
             for bucket in reader.children("buckets", _BUCKET_FIELDS)
         ),
     )
-
-
-def _encode_file(file: DataFile) -> dict[str, object]:
-    return {
-        "path": file.path,
-        "bytes": file.bytes,
-        "checksum": file.checksum,
-        "rows": file.rows,
-        "hidden_rows": file.hidden_rows,
-        "first_key": file.first_key.hex(),
-        "last_key": file.last_key.hex(),
-    }
 
 
 def _decode_file(reader: JsonObject) -> DataFile:

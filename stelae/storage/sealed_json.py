@@ -33,8 +33,11 @@ _KEEP = "keep the file for the diagnosis; restore it from a copy, or go back to 
 
 
 def seal_json(body: Mapping[str, Any]) -> bytes:
-    """A JSON object, indented for people, with its checksum as the last member. `body` must not be empty."""
-    head = orjson.dumps(body, option=orjson.OPT_INDENT_2).removesuffix(b"\n}")
+    """A JSON object, indented for people, with its checksum as the last member. `body` must not be empty.
+
+    A dataclass in it is an object of its fields, in their order; bytes are hexadecimal digits.
+    """
+    head = orjson.dumps(body, default=bytes.hex, option=orjson.OPT_INDENT_2).removesuffix(b"\n}")
     return head + _SEAL_HEAD + checksum(head).encode() + _SEAL_TAIL
 
 

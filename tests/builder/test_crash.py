@@ -25,6 +25,7 @@ from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Warehouse
 from tests.length import only_long
+from tests.tables import all_claims
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def test_a_killed_build_that_mints(spark: SparkSession, tmp_path: Path, phase: s
     before = {row.id: row.number for row in read(spark, warehouse, "users").collect()}
     killed_in(phase, folder)
     claims = TableClaims(table.storage, BIGINT_LIMIT)
-    assert [str(claim.ids) for claim in claims.all()] == ["1 to 100", "101 to 300,000"]
+    assert [str(claim.ids) for claim in all_claims(claims)] == ["1 to 100", "101 to 300,000"]
     current = TableOwnership(table.storage, str(table.name)).current()
     assert current is not None
     assert current.kind == "build"

@@ -47,6 +47,7 @@ from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
+from tests.tables import all_claims
 from tests.waiting import WAIT_S
 
 UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, PRIMARY KEY (name) NOT ENFORCED)
@@ -412,7 +413,7 @@ def check_ids_were_claimed(table: Table, logged: Mapping[str, int]) -> None:
     """Claims are disjoint, and all ids are theirs."""
     column = table.schema.auto_increment
     assert column is not None
-    claims = TableClaims(table.storage, id_limit(column)).all()
+    claims = all_claims(TableClaims(table.storage, id_limit(column)))
     last = claims[-1].ids.last if claims else 0
     assert all(1 <= number <= last for number in logged.values()), f"an id is above {last}, the last that was claimed"
 

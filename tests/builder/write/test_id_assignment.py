@@ -36,7 +36,7 @@ from tests.builder.online import URL, insert_online
 from tests.cases import Case, load
 from tests.length import only_long
 from tests.service.test_process import run
-from tests.tables import commit_rows
+from tests.tables import all_claims, commit_rows
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def ids_of(spark: SparkSession, table: Table, *key: str) -> dict[Any, int]:
 
 def claims_of(table: Table) -> list[Claim]:
     assert table.schema.auto_increment is not None
-    return TableClaims(table.storage, id_limit(table.schema.auto_increment)).all()
+    return all_claims(TableClaims(table.storage, id_limit(table.schema.auto_increment)))
 
 
 def owner_kind(table: Table) -> str:

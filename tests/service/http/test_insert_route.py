@@ -26,7 +26,7 @@ from stelae.log.takeover import log_folder, take_over
 from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.service.serving import Server, call, serving
-from tests.tables import commit_rows
+from tests.tables import all_claims, commit_rows
 
 UIDS = """CREATE TABLE shop.uids (name STRING, id BIGINT, city STRING, PRIMARY KEY (name) NOT ENFORCED)
     WITH ('bucket' = '3', 'auto-increment.fields' = 'id', 'auto-increment.cache-size' = '100')"""
@@ -145,7 +145,7 @@ def test_large_batches_are_one_record_a_bucket(server: Server, uids: Table) -> N
     records = [entry.record for entry in read_log(folder) if isinstance(entry.record, Inserted)]
     assert sorted(record.bucket for record in records) == [0, 1, 2]
     assert sum(len(record.keys) for record in records) == 2000
-    assert [claim.ids.count for claim in TableClaims(uids.storage, 2**40).all()] == [2000]
+    assert [claim.ids.count for claim in all_claims(TableClaims(uids.storage, 2**40))] == [2000]
 
 
 def test_a_table_without_ids(warehouse: Warehouse) -> None:
@@ -287,7 +287,7 @@ def test_a_restart_goes_on(warehouse: Warehouse, uids: Table) -> None:
         assert ids(server, "d", "a") == [4, 1]  # in the range that it had claimed
     with serving(warehouse, name="another") as server:
         assert ids(server, "e", "d") == [101, 4]  # ranges of others are not for it
-    assert len(TableClaims(uids.storage, 2**40).all()) == 2
+    assert len(all_claims(TableClaims(uids.storage, 2**40))) == 2
 
 
 def test_a_snapshot_is_swapped_in(server: Server, uids: Table) -> None:

@@ -27,6 +27,7 @@ from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path
 from stelae.storage.sealed_json import open_sealed_json, seal_json
 from tests.faults import FaultyStorage
+from tests.tables import all_epochs
 
 TABLE = "shop.uids"
 URL = "http://10.0.0.7:8000"
@@ -67,7 +68,7 @@ def other(storage: FaultyStorage) -> TableOwnership:
 
 def test_a_table_without_an_owner(ownership: TableOwnership) -> None:
     assert ownership.current() is None
-    assert ownership.history() == []
+    assert all_epochs(ownership) == []
 
 
 def test_epochs_follow_each_other(ownership: TableOwnership, storage: FaultyStorage) -> None:
@@ -84,7 +85,7 @@ def test_epochs_follow_each_other(ownership: TableOwnership, storage: FaultyStor
     third = ownership.current()
     assert third is not None
     assert (third.number, third.kind, third.owner, third.note) == (3, "free", "nightly", "done")
-    assert ownership.history() == [first, second, third]
+    assert all_epochs(ownership) == [first, second, third]
     assert decode_epoch(storage.get("owner/epoch-000003.json"), "there") == third
 
 
@@ -127,7 +128,7 @@ def test_a_taken_epoch_names_its_owner(ownership: TableOwnership, storage: Fault
     ) as refused:
         ownership.take("build", "c", after=first)
     assert refused.value.hint is not None
-    assert len(ownership.history()) == 2
+    assert len(all_epochs(ownership)) == 2
 
 
 def test_a_released_epoch_is_taken_from_there(ownership: TableOwnership) -> None:
@@ -172,10 +173,10 @@ def test_of_many_one_gets_it(ownership: TableOwnership) -> None:
 def test_a_lost_answer_counts_once(ownership: TableOwnership, storage: FaultyStorage) -> None:
     storage.lose_answer("put_if_absent")
     epoch = ownership.take("server", "a", URL, after=None)
-    assert ownership.history() == [epoch]
+    assert all_epochs(ownership) == [epoch]
     storage.lose_answer("put_if_absent")
     assert ownership.release(epoch)
-    assert [epoch.kind for epoch in ownership.history()] == ["server", "free"]
+    assert [epoch.kind for epoch in all_epochs(ownership)] == ["server", "free"]
 
 
 def test_a_lost_answer_to_a_put_that_came_second(ownership: TableOwnership, storage: FaultyStorage) -> None:
@@ -287,7 +288,7 @@ def test_a_server_has_a_url_and_others_have_none(ownership: TableOwnership) -> N
         ownership.take("server", "a", after=None)
     with pytest.raises(CorruptData, match="of kind build has the URL"):
         ownership.take("build", "a", URL, after=None)
-    assert ownership.history() == []
+    assert all_epochs(ownership) == []
 
 
 def test_epochs_of_another_table(ownership: TableOwnership) -> None:
@@ -314,8 +315,8 @@ def test_an_epoch_that_lacks_is_noticed(ownership: TableOwnership, storage: Faul
     for _ in range(3):
         epoch = ownership.take("server", "a", URL, after=epoch)
     storage.delete(epoch_path(2))
-    with pytest.raises(CorruptData, match="an epoch is lacking: there is one of number 3"):
-        ownership.history()
+    with pytest.raises(CorruptData, match="expected epoch 2"):
+        all_epochs(ownership)
     with pytest.raises(NotFound):
         ownership.read(2)
 

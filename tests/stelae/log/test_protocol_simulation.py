@@ -37,6 +37,7 @@ from stelae.storage.base import Storage, StoredFile, exists, put_or_settle
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
 from tests.length import length
+from tests.tables import all_claims, all_epochs
 
 TABLE = "shop.uids"
 SCHEDULES = length(short=500, long=10_000)
@@ -289,8 +290,8 @@ class World:
         while last.inbox is None:
             self.advance(last)
         self.expect(self.told.items() <= last.rows.items(), "the last owner does not find what clients were told")
-        TableClaims(self.files, self.climate.limit).all()
-        TableOwnership(self.files, TABLE).history()
+        all_claims(TableClaims(self.files, self.climate.limit))
+        all_epochs(TableOwnership(self.files, TABLE))
 
     # Clients
 
@@ -654,7 +655,7 @@ class Ids:
 
     def continue_own_claim(self) -> None:
         """A server that was started again uses the rest of its last claim: the ids above all that it finds in rows."""
-        mine = [claim.ids for claim in self.claims.all() if claim.owner == self.me.name]
+        mine = [claim.ids for claim in all_claims(self.claims) if claim.owner == self.me.name]
         if mine:
             used = max((number for number in self.me.rows.values() if number in mine[-1]), default=mine[-1].first - 1)
             self.left = list(range(used + 1, mine[-1].last + 1))
