@@ -7,10 +7,10 @@ lease (`builder/base/lease.py`), made at the start and handed down. Rows that we
 `builder/base/log_rows.py`; tables that give their keys ids have them counted and claimed before the write
 (`builder/write/run.py`).
 
-Files are verified where they are written (`builder/write/bucket_writer.py`) and once more by the commit. The driver
-sees counts and names of files, never rows. Nothing that readers can see changes before the last step, and the last step
-is one put-if-absent: a build that is killed anywhere leaves the old snapshot being served and some files that nobody
-names, which `stelae clean` removes.
+Files are verified where they are written (`builder/write/bucket_writer.py`); the commit looks once more whether they
+are there, and of their size. The driver sees counts and names of files, never rows. Nothing that readers can see
+changes before the last step, and the last step is one put-if-absent: a build that is killed anywhere leaves the old
+snapshot being served and some files that nobody names, which `stelae clean` removes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records to rows: base rows and changes become one frame of records, which the table's merge engine makes rows of.
+"""Records to rows: base rows and changes become one query of records, which the table's merge engine makes rows of.
 
 aggregation, partial-update            aggregated to one row a key                  aggregate.py
 a build with target columns            the same, without merge functions            partial_update.py
@@ -49,7 +49,7 @@ class Records:
 
 
 def all_records(base: DataFrame | None, changes: ChangeRecords, plan: BuildPlan) -> Records:
-    """Base rows and changes as one frame of records with one order: stored rows come before all that arrives."""
+    """Base rows and changes as one query of records with one order: stored rows come before all that arrives."""
     schema = plan.schema
     state = {column.name: sql(None).cast(column.type.spark()) for column in state_columns(schema)}
     added: dict[str, Sql] = dict(state)
