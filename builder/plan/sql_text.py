@@ -13,16 +13,19 @@ same names. What is no expression yet is a literal, strings too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from stelae.schema import types as t
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,13 +289,50 @@ class Query:
 
     def frame(self) -> DataFrame:
         """The rows. All frames are of one session: there they become views for a moment."""
-        frames: dict[str, Any] = dict(self.frames)
+        text = f"SELECT * FROM {self.source}"  # noqa: S608
         session = next(iter(self.frames.values())).sparkSession
-        return session.sql(f"SELECT * FROM {self.source}", **frames)  # noqa: S608
+        frames: dict[str, Any] = dict(self.frames)
+        with _without_variables(session, text):
+            if not hasattr(session, "_jsparkSession"):  # A remote session needs no views.
+                return session.sql(text, **frames)
+            # `sql` would do, but drops its views by `Catalog.dropTempView`, which unpersists their frames as well.
+            views = {name: f"__stelae_{uuid4().hex}" for name in frames}
+            try:
+                for name, view in views.items():
+                    frames[name].createTempView(view)
+                return session.sql(text.format(**views))
+            finally:
+                for view in views.values():
+                    _catalog(session).dropTempView(view)
 
     def _step(self, terms: Sequence[str], clause: str = "") -> Query:
         text = f"SELECT {_escaped(', '.join(terms))} FROM {self.source} {_escaped(clause)}"  # noqa: S608 - names and texts are quoted.
         return Query(f"({text.rstrip()})", self.frames)
+
+
+@contextmanager
+def _without_variables(session: SparkSession, text: str) -> Iterator[None]:
+    """Spark puts values of settings in place of `${...}` in SQL text, in quoted names as well: not while this runs."""
+    if "${" not in text.replace("{{", "{"):
+        yield
+        return
+    before = session.conf.get(_SUBSTITUTES)
+    session.conf.set(_SUBSTITUTES, "false")
+    try:
+        yield
+    finally:
+        session.conf.set(_SUBSTITUTES, str(before))
+
+
+_SUBSTITUTES = "spark.sql.variable.substitute"
+_catalogs: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
+
+
+def _catalog(session: SparkSession) -> Any:
+    """The views of a session, as Spark itself sees them. Kept: to get it takes two calls to the JVM."""
+    if session not in _catalogs:
+        _catalogs[session] = session._jsparkSession.sessionState().catalog()
+    return _catalogs[session]
 
 
 def with_columns(frame: DataFrame, columns: Mapping[str, Operand], *, without: Collection[str] = ()) -> DataFrame:

@@ -139,3 +139,4 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     with monkeypatch.context() as patched:
         patched.setattr(GatewayClient, "send_command", counting)
         yield sent
+        gc.collect()
