@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stelae.builder.plan.options import Mode
-from stelae.log.id_claims import IdRange
+from stelae.ownership.id_claims import IdRange
 from stelae.snapshot.manifest import Snapshot
 
 if TYPE_CHECKING:

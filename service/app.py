@@ -38,12 +38,12 @@ from stelae.service.http.asgi import (
     send_problem,
     status_of,
 )
-from stelae.service.http.descriptions import Readiness, TableDescription, TableList, describe_table, summarize_table
 from stelae.service.http.fast_lookup import PointLookups
 from stelae.service.http.insert_route import InsertRoute
 from stelae.service.http.lookup_routes import LookupRoute, PrefixLookupRoute
 from stelae.service.http.metrics_page import Metrics
 from stelae.service.http.openapi import openapi_page
+from stelae.service.http.table_json import Readiness, TableDescription, TableList, describe_table, summarize_table
 from stelae.service.http.uvicorn_protocol import AnswerNow
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import ServerCounts, TableCounts
@@ -51,7 +51,7 @@ from stelae.service.tables.data_folder import DataFolder
 from stelae.service.tables.index_builder import IndexBuilder
 from stelae.service.tables.served_table import ServedTable, State, unknown_table
 from stelae.service.watcher import Watcher
-from stelae.service.workers.leader import Workers
+from stelae.service.workers.follower_pool import Workers
 from stelae.service.writes.table_writer import Identity, TableWriter
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path

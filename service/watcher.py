@@ -37,12 +37,12 @@ from stelae.service.tables.counts import ServerCounts
 from stelae.service.tables.data_folder import DataFolder
 from stelae.service.tables.pinned_snapshots import Pins
 from stelae.service.tables.served_table import LINGER_S, Keeping, ServedTable, Serving
-from stelae.service.workers.leader import Workers
+from stelae.service.workers.follower_pool import Workers
 from stelae.service.writes.table_writer import Attachment, TableWriter
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.storage.base import exists
 from stelae.storage.paths import schema_path
+from stelae.storage.storage import exists
 
 T = TypeVar("T")
 

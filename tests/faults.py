@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stelae.errors import StelaeError, Unavailable
-from stelae.storage.base import Storage, StoredFile
+from stelae.storage.storage import Storage, StoredFile
 
 T = TypeVar("T")
 

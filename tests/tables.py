@@ -26,8 +26,8 @@ from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
-from stelae.log.epochs import Epoch, TableOwnership, check_epochs_are_gapless
-from stelae.log.id_claims import Claim, TableClaims, check_claims_are_dense, check_claims_are_disjoint
+from stelae.ownership.epochs import Epoch, TableOwnership, check_epochs_are_gapless
+from stelae.ownership.id_claims import Claim, TableClaims, check_claims_are_dense, check_claims_are_disjoint
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table

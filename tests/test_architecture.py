@@ -23,10 +23,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("stelae", "builder", "service", "pyspark_stelae")
 
-LEAVES = "declared_options errors names units version"
+LEAVES = "declared_options errors names units version waiting"
 """Modules of stelae/ that everybody may import."""
 
-CORE = "maintenance log read rocksdb snapshot storage encoding schema"
+CORE = "verify ownership log read rocksdb snapshot storage encoding schema"
 
 # What each folder, or module beside folders, may import besides itself and the leaves. From the top down: a name stands
 # above all that it imports. ARCHITECTURE.md draws this.
@@ -36,11 +36,11 @@ FOLDERS: Mapping[str, str] = {
     "builder/cli":          "demo job report local input plan     stelae/cli",
     "builder/demo":         "job report local input               client snapshot",
     "builder/job":          "report write merge base input plan   snapshot schema",
-    "builder/write":        "merge base input plan                log rocksdb snapshot storage encoding schema",
+    "builder/write":        "merge base input plan              ownership log rocksdb snapshot storage encoding schema",
     "builder/merge":        "input plan                           spark encoding schema",
-    "builder/base":         "input plan                           client spark log rocksdb snapshot encoding schema",
+    "builder/base":         "input plan                    client spark ownership log rocksdb snapshot encoding schema",
     "builder/input":        "plan                                 spark schema",
-    "builder/report":       "plan                                 log snapshot",
+    "builder/report":       "plan                                 ownership log snapshot",
     "builder/plan":         "                                     spark snapshot storage encoding schema",
     "builder/local":        "",
     # service/: the tablet server
@@ -51,7 +51,7 @@ FOLDERS: Mapping[str, str] = {
     "service/watcher":      "workers writes tables options        read rocksdb snapshot storage",
     "service/workers":      "http tables options                  read rocksdb snapshot schema wire",
     "service/http":         "writes tables options                read rocksdb snapshot encoding schema wire",
-    "service/writes":       "tables                               log read rocksdb snapshot encoding",
+    "service/writes":       "tables                               ownership log read rocksdb snapshot encoding",
     "service/tables":       "options                              read rocksdb snapshot storage schema wire",
     "service/options":      "",
     # stelae/: what both build on
@@ -62,7 +62,8 @@ FOLDERS: Mapping[str, str] = {
     "stelae/spark":         "client wire rocksdb snapshot storage encoding schema",
     "stelae/client":        "wire encoding schema",
     "stelae/wire":          "",
-    "stelae/maintenance":   "log read rocksdb snapshot storage encoding schema",
+    "stelae/verify":        "ownership log read rocksdb snapshot storage encoding schema",
+    "stelae/ownership":     "log snapshot storage encoding schema",
     "stelae/log":           "read rocksdb snapshot storage encoding schema",
     "stelae/read":          "rocksdb snapshot storage encoding schema",
     "stelae/rocksdb":       "storage encoding schema",
@@ -72,6 +73,7 @@ FOLDERS: Mapping[str, str] = {
     "stelae/schema":        "",
     "stelae/declared_options": "",
     "stelae/version":       "",
+    "stelae/waiting":       "",
     "stelae/units":         "",
     "stelae/names":         "",
     "stelae/errors":        "",

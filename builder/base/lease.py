@@ -8,9 +8,9 @@ starts, and handed down. The plan, the rows of the log, ids and the commit take 
     owned by a live build                                     Conflict
 
 A build that owns the table reads parent and log *after* it took it, so that no record is added behind its back;
-whoever takes the table from it commits the number that it wants first (`stelae/log/epochs.py`). So it releases only
-when the outcome of its commit is known. What it leaves behind otherwise is taken over like that of a build that was
-killed.
+whoever takes the table from it commits the number that it wants first (`stelae/ownership/epochs.py`). So it releases
+only when the outcome of its commit is known. What it leaves behind otherwise is taken over like that of a build that
+was killed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stelae.builder.base.owner_client import acknowledged
-from stelae.client.waiting import while_unavailable
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError
-from stelae.log.epochs import Epoch
-from stelae.log.id_claims import IdRange, TableClaims, id_limit
 from stelae.log.reader import LogPart, log_parts
-from stelae.log.takeover import LogRange, Takeover, durable_log_range, has_log, live_owner, log_folder, take_over
+from stelae.ownership.epochs import Epoch
+from stelae.ownership.id_claims import IdRange, TableClaims, id_limit
+from stelae.ownership.takeover import LogRange, Takeover, durable_log_range, has_log, live_owner, log_folder, take_over
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
+from stelae.waiting import while_unavailable
 
 logger = logging.getLogger("stelae.builder")
 

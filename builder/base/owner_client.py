@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stelae.client.client import Client
-from stelae.client.waiting import while_unavailable
 from stelae.errors import Conflict, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.log.epochs import Epoch
+from stelae.ownership.epochs import Epoch
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
+from stelae.waiting import while_unavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa

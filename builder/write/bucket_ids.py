@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.log.id_claims import FIRST_ID, IdRange
+from stelae.ownership.id_claims import FIRST_ID, IdRange
 from stelae.schema.merge_rules import stored_columns
 from stelae.schema.table_schema import TableSchema
 

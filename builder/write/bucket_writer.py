@@ -33,11 +33,11 @@ from stelae.builder.write.report import BucketReport
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData, StelaeError
-from stelae.log.id_claims import IdRange
+from stelae.ownership.id_claims import IdRange
 from stelae.schema.options import FileOptions
 from stelae.schema.table_schema import TableSchema
-from stelae.storage.base import Storage
 from stelae.storage.paths import sst_path
+from stelae.storage.storage import Storage
 
 CHECKED_KEYS = 16
 """Keys of each file that are looked up in it before it is stored."""

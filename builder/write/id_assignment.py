@@ -37,7 +37,7 @@ from stelae.builder.plan.placement import by_key, on_tasks, with_places
 from stelae.builder.plan.sql_text import Query, all_of, col, fn, when
 from stelae.builder.write.report import BucketReport
 from stelae.errors import CorruptData
-from stelae.log.id_claims import IdRange, TableClaims
+from stelae.ownership.id_claims import IdRange, TableClaims
 from stelae.schema.merge_rules import stored_columns
 
 if TYPE_CHECKING:

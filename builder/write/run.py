@@ -29,7 +29,7 @@ from stelae.builder.write.id_assignment import (
 )
 from stelae.builder.write.report import REPORT_DDL, BucketReport
 from stelae.errors import CorruptData
-from stelae.log.id_claims import IdRange
+from stelae.ownership.id_claims import IdRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

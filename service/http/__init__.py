@@ -3,9 +3,9 @@ FastAPI's.
 
 uvicorn_protocol.py, uvicorn_config.py   the connection; point lookups are answered in it by fast_lookup.py
 asgi.py                                  bodies, errors and headers of plain ASGI routes
-route.py                                 what hot routes share: bodies in, parts out, counts, problems
+hot_route.py                             what hot routes share: bodies in, parts out, counts, problems
 lookup_routes.py, insert_route.py        the hot routes, in JSON; arrow_bodies.py: in Arrow
 row_cache.py                             rows of inserts that are asked for again and again
-descriptions.py, openapi.py              tables as JSON; the OpenAPI page, its openapi_examples.py
+table_json.py, openapi.py                tables as JSON; the OpenAPI page, its openapi_examples.py
 metrics_page.py                          counts and tables, as Prometheus reads them
 """

@@ -22,7 +22,7 @@ from stelae.read.projection import JsonRow, Projection
 from stelae.read.table_reader import TableReader, check_batch_size
 from stelae.service.http.arrow_bodies import Parameters, ReadThreads, RowsForm, keys_of, message, stream
 from stelae.service.http.asgi import Receive, Scope, Send, header_of
-from stelae.service.http.route import Route, parse_keys, projection_of
+from stelae.service.http.hot_route import Route, parse_keys, projection_of
 from stelae.service.http.row_cache import RowCache
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import INSERT, ServerCounts

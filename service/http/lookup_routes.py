@@ -8,7 +8,7 @@ What a key, a row or a prefix is, `stelae/read/table_reader.py` knows; here are 
 FastAPI would take 80 of the 115 microseconds that a point lookup through it takes, so it has the other routes only, and
 the documentation of these (`service/http/openapi.py`).
 
-What other hot routes do, too, is in `service/http/route.py`.
+What other hot routes do, too, is in `service/http/hot_route.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from stelae.service.http.asgi import (
     Send,
     length_header,
 )
-from stelae.service.http.route import Route, parse_keys, projection_of
+from stelae.service.http.hot_route import Route, parse_keys, projection_of
 from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import (
     BATCH_LOOKUP,

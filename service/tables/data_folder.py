@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from stelae.errors import Unavailable
-from stelae.storage.base import Storage
 from stelae.storage.file_lock import abandoned_locks, try_lock, unlock
+from stelae.storage.storage import Storage
 
 SERVING_FOLDER = ".serving"
 ATTEMPTS = 5

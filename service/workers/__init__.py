@@ -1,7 +1,7 @@
 """Processes of one port. The leader owns the tables and passes connections on; followers answer lookups from the same
 files.
 
-leader.py            starts followers, tells them what to serve, ends them
+follower_pool.py     starts followers, tells them what to serve, ends them
 follower_handle.py   one of them, as the leader sees it
 follower.py          the other process
 shared_state.py      what a follower is told; channel.py: how

@@ -3,7 +3,7 @@
 started ──► python -P -m stelae.service.workers.follower, with three sockets (service/workers/follower.py)
 tell    ──► TableState, numbered ──► `acknowledged` waits for the report of that number
 take    ──► a connection is passed on
-lost, or an error in a report ──► killed; service/workers/leader.py starts the next one
+lost, or an error in a report ──► killed; service/workers/follower_pool.py starts the next one
 """
 
 from __future__ import annotations

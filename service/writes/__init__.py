@@ -5,5 +5,5 @@ owner.py          owning: ids, records, the flush, rows in sight, a swap
 insertion.py      one request: known, pending, needs ids, new
 
 Nothing of HTTP is here; routes call `TableWriter.insert`. What counts in the log, and who may write it, is decided in
-stelae/log.
+stelae/log and stelae/ownership.
 """

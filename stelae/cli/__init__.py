@@ -3,7 +3,7 @@
     app.py                all commands, errors and their exit codes
     definitions.py        create, alter
     tables.py             tables, describe, snapshots
-    upkeep.py             rollback, expire, clean, verify
+    snapshot_commands.py  rollback, expire, clean, verify
     lookup.py             lookup
     insert.py             insert
     log.py                log

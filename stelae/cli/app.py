@@ -17,7 +17,8 @@ from typing import Annotated, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from stelae.cli import definitions, insert, log, lookup, screen, tables, upkeep
+from stelae.cli import definitions, insert, log, lookup, screen, tables
+from stelae.cli import snapshot_commands as upkeep
 from stelae.cli.missing_packages import extra_of, not_installed
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.version import __version__

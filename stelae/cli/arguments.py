@@ -10,7 +10,7 @@ import typer
 from stelae.errors import InvalidRequest, NotFound
 from stelae.schema import types as t
 from stelae.schema.durations import parse_duration_ms
-from stelae.schema.key_columns import check_key_columns, check_within_key
+from stelae.schema.key_column_checks import check_key_columns, check_within_key
 
 if TYPE_CHECKING:
     from stelae.schema.table_schema import TableSchema

@@ -163,7 +163,7 @@ def _definition_facts(table: Table) -> list[tuple[str, str]]:
 
 def _ids_json(table: Table) -> dict[str, Any] | None:
     """The column whose ids the table mints, and how far they are claimed."""
-    from stelae.log.id_claims import TableClaims, id_limit
+    from stelae.ownership.id_claims import TableClaims, id_limit
 
     column = table.schema.auto_increment
     if column is None:
@@ -174,8 +174,8 @@ def _ids_json(table: Table) -> dict[str, Any] | None:
 
 def _owner_json(table: Table) -> dict[str, Any] | None:
     """Who may write to the table online, or mint its ids. None if it never had an owner."""
-    from stelae.log.epochs import TableOwnership
-    from stelae.log.takeover import lives, log_folder
+    from stelae.ownership.epochs import TableOwnership
+    from stelae.ownership.takeover import lives, log_folder
 
     current = TableOwnership(table.storage, str(table.name)).current()
     if current is None:

@@ -8,16 +8,15 @@ A client says what it wants as an operation; two clients carry operations out.
         arguments.py             what callers give, checked
         json_codec.py            keys and rows by a table's schema, in JSON; arrow_codec.py: in Arrow
         dataframes.py            tables of pandas and Polars
-        exchange.py, replies.py  one request, and what its answer is
+        retried_requests.py      one request, sent until it is answered; replies.py: what its answer is
         retry.py                 what is asked again, and when
         steps.py                 what operations and clients say to each other
     client.py                    over connection_pool.py, which speaks http1.py
     async_client.py              with asyncio
     stats.py                     what a client counted
-    waiting.py                   for jobs: a call again and again, while its server is away
 
 Sockets, threads and clocks are in the last five alone; all before has no I/O and is tested without it. Read first
-`operations.py`, then `exchange.py`.
+`operations.py`, then `retried_requests.py`.
 
 The names below load on first use.
 """

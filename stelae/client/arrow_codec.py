@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from stelae.encoding.arrow import arrow_schema, arrow_type, conform
 from stelae.encoding.row_reader import RowReader
 from stelae.errors import CorruptData, InvalidRequest
-from stelae.schema.key_columns import check_key_columns, check_within_key
+from stelae.schema.key_column_checks import check_key_columns, check_within_key
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.wire import http_api as wire
 from stelae.wire.arrow_stream import END, SNAPSHOT, RowsAnswer

@@ -1,7 +1,7 @@
 """The client: lookups and inserts over HTTP.
 
     Client ──► operations.py ──► json_codec.py, arrow_codec.py       what a call asks, as a generator of steps
-       │            └─────────► exchange.py ──► retry.py
+       │            └─────────► retried_requests.py ──► retry.py
        └─────► connection_pool.py ──► http1.py                       the steps carried out, with blocking sockets
 
 What a call means is in `operations.py`, once for this client and for `async_client.py`. Blocking sockets are the

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from stelae.encoding.value_codec import as_is
 from stelae.encoding.values import type_codec
 from stelae.errors import InvalidRequest
-from stelae.schema.key_columns import wrong_key_columns
+from stelae.schema.key_column_checks import wrong_key_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Integer, String
 

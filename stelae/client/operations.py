@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 
 from stelae.client.arguments import check_names_are_for_tables, column_list, key_list, lookup_url, table_name
 from stelae.client.dataframes import KeyTable, as_key_table
-from stelae.client.exchange import Exchange
 from stelae.client.json_codec import JsonCodec, Key, Row
 from stelae.client.replies import Reply, aligned, readable_schemas, reading, table_info
 from stelae.client.results import InsertedRows, Page, PrefixRows, Rows, SnapshotGone, TableInfo
+from stelae.client.retried_requests import Exchange
 from stelae.client.settings import ClientSettings
 from stelae.client.steps import Steps, Together
 from stelae.errors import InvalidRequest, StelaeError, Unavailable

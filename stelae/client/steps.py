@@ -8,8 +8,8 @@ so with sockets and threads, `AsyncClient` with aiohttp and tasks, a test with n
               ──Together(operations)─► driver               the results of the operations, in order
               ──return───────────────► the caller's answer
 
-What a Failure says of itself is all that `retry.py` needs to decide whether to ask again, and `exchange.py` to say what
-went wrong.
+What a Failure says of itself is all that `retry.py` needs to decide whether to ask again, and `retried_requests.py` to
+say what went wrong.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from stelae.encoding.arrow import conform, first_null, fixed_values
 from stelae.encoding.keys import NULL_HINT, KeyCodec
 from stelae.errors import InvalidRequest
-from stelae.schema.key_columns import check_key_columns, check_prefix_columns
+from stelae.schema.key_column_checks import check_key_columns, check_prefix_columns
 from stelae.schema.types import Binary, String, Time, Timestamp, TimestampLtz
 
 if TYPE_CHECKING:

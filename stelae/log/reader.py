@@ -4,8 +4,8 @@
     log_parts     the same cut into parts, for other processes; read_part reads one
     recover       where the log ends, and what its next owner has to write again
 
-`stelae/log/outline.py` decides which segments count, `stelae/log/segments.py` which records of a segment are whole.
-Nothing here changes a file.
+`stelae/log/counted_segments.py` decides which segments count, `stelae/log/segments.py` which records of a segment are
+whole. Nothing here changes a file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stelae.errors import CorruptData
+from stelae.log.counted_segments import CountedSegment, Outline, outline
 from stelae.log.errors import KEEP, log_unavailable, removed_meanwhile
-from stelae.log.outline import CountedSegment, Outline, outline
 from stelae.log.records import GRANTED, SKIPPED, Granted, Payload, Record, decode_record
 from stelae.log.segments import SEGMENT_HEADER_BYTES, Frame, SegmentHeader, Tail, decode_header, read_frames
 from stelae.storage.paths import parse_segment_name

@@ -41,7 +41,7 @@ class Granted:
     """The owner holds a claim of ids. Logged before the first of its ids."""
 
     number: int
-    """Of the claim (`stelae/log/id_claims.py`)."""
+    """Of the claim (`stelae/ownership/id_claims.py`)."""
     first: int
     last: int
     """Ids from `first` to `last`, both included."""

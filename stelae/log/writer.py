@@ -6,11 +6,11 @@
 One log a table, whatever partitions and buckets it has, so that one flush serves all. An offset is the ordinal of a
 record over all epochs. An owner writes segments of its own epoch only and never touches those of others.
 
-So a takeover is: put the epoch (`stelae/log/epochs.py`), `recover` (`stelae/log/reader.py`), open a LogWriter, whose
-first segment says to all readers where the former owner's records end. The former owner's last flush may be on no disk,
-although one can read it, and all that came before it is durable. So the new owner ends the former epoch before that
-flush, and writes its records again, in the same put that makes its first segment: they keep their offsets, and from
-here on nothing depends on what a former owner, its page cache or its disk does with its file.
+So a takeover is: put the epoch (`stelae/ownership/epochs.py`), `recover` (`stelae/log/reader.py`), open a LogWriter,
+whose first segment says to all readers where the former owner's records end. The former owner's last flush may be on no
+disk, although one can read it, and all that came before it is durable. So the new owner ends the former epoch before
+that flush, and writes its records again, in the same put that makes its first segment: they keep their offsets, and
+from here on nothing depends on what a former owner, its page cache or its disk does with its file.
 
 After an error of a write or of fsync nobody knows what is on the disk, and a second fsync may well say that all is fine
 (https://wiki.postgresql.org/wiki/Fsync_Errors). So nothing is tried again: the writer refuses all further records, and
@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Protocol
 
 from stelae.errors import InvalidRequest, StelaeError
+from stelae.log.counted_segments import removable
 from stelae.log.errors import broken_off, log_closed, log_unavailable, repeated
-from stelae.log.outline import removable
 from stelae.log.reader import LogState, read_outline
 from stelae.log.records import Payload, Record, Skipped, encode_record
 from stelae.log.segments import SegmentHeader, encode_flush, encode_header

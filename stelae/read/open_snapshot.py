@@ -29,7 +29,7 @@ from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.storage.base import Storage
+from stelae.storage.storage import Storage
 
 LOAD_THREADS = 2
 """Files that are fetched and verified at a time: enough to keep a disk busy, few enough to leave a core to readers."""

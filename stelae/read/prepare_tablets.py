@@ -21,8 +21,8 @@ from stelae.errors import CorruptData, NotFound, Unavailable
 from stelae.read.background_process import NotPortableError, run_in_background_process
 from stelae.rocksdb.tablet import make_tablet
 from stelae.snapshot.manifest import DataFile
-from stelae.storage.base import Storage
 from stelae.storage.checksum import file_checksum
+from stelae.storage.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)

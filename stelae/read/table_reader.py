@@ -22,7 +22,7 @@ from stelae.encoding.value_codec import ValueCodec
 from stelae.encoding.values import value_codec
 from stelae.errors import InvalidRequest, TooLarge
 from stelae.read.projection import MAX_PROJECTIONS, Projection
-from stelae.schema.key_columns import check_prefix_columns, wrong_key_columns
+from stelae.schema.key_column_checks import check_prefix_columns, wrong_key_columns
 from stelae.schema.table_schema import TableSchema
 
 

@@ -8,7 +8,7 @@ in which it is best read:
     option_kinds.py          what the text of an option may be; durations.py: the grammar of durations
     option_parsing.py        options from their text; options_page.py: their reference page
     table_schema.py          a table's definition as a value, one for each schema id
-    key_columns.py           which columns a key, or a prefix of one, has to give
+    key_column_checks.py     which columns a key, or a prefix of one, has to give
     aggregate_functions.py   the list of aggregate functions
     merge_rules.py           options resolved into what happens to each column; hidden columns that rows have for it
     checks.py                refuses definitions that could not work; column_checks.py, merge_checks.py: parts of it

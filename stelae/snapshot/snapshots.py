@@ -31,7 +31,6 @@ from uuid import uuid4
 from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.manifest_json import decode_snapshot, encode_snapshot
-from stelae.storage.base import Storage, StoredFile, exists, put_or_settle
 from stelae.storage.paths import (
     SNAPSHOT_FOLDER,
     floor_path,
@@ -40,6 +39,7 @@ from stelae.storage.paths import (
     parse_sst_path,
     snapshot_path,
 )
+from stelae.storage.storage import Storage, StoredFile, exists, put_or_settle
 
 FIRST_SNAPSHOT_ID = 1
 ROLLBACK_PROPERTY = "rollback.to"  # On disk. Never rename.

@@ -24,10 +24,10 @@ from stelae.schema.alter import AlterTable, evolve
 from stelae.schema.checks import check_table
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.snapshots import TableSnapshots
-from stelae.storage.base import Storage, exists, put_or_settle
 from stelae.storage.open import open_storage
 from stelae.storage.paths import SCHEMA_FOLDER, parse_schema_path, parse_table_folder, schema_path, table_folder
 from stelae.storage.sealed_json import open_sealed_json, seal_json
+from stelae.storage.storage import Storage, exists, put_or_settle
 from stelae.storage.view import StorageView
 
 FIRST_SCHEMA_ID = 0

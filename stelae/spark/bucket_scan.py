@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stelae.encoding.keys import KeyCodec
     from stelae.encoding.row_reader import RowReader
     from stelae.rocksdb.tablet import Tablet
-    from stelae.storage.base import Storage
+    from stelae.storage.storage import Storage
 
 SCAN_BATCH_ROWS = 16_384
 """Rows that are decoded at a time."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
-from stelae.schema.key_columns import check_key_columns, check_prefix_columns
+from stelae.schema.key_column_checks import check_key_columns, check_prefix_columns
 from stelae.schema.table_schema import Column, TableSchema
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stelae.client.waiting import while_unavailable
 from stelae.encoding.arrow import arrow_type
 from stelae.errors import NotFound, StelaeError, Unavailable
 from stelae.spark.answer_cache import NO_KEY, CachedKeys, Generation, keep, take_kept
@@ -36,6 +35,7 @@ from stelae.spark.append_column import bools
 from stelae.spark.errors import raise_marked
 from stelae.spark.servers import Servers, retries_of_clients
 from stelae.spark.stats import Counts
+from stelae.waiting import while_unavailable
 from stelae.wire import http_api as wire
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 No table semantics here: names of files (paths.py), bytes and their checksums.
 
     paths.py         makes and parses every file name of a warehouse
-    base.py          what every storage promises
+    storage.py       what every storage promises
     open.py          which storage is at a path or a URL: local.py, object_store.py or memory.py
     view.py          one folder of a storage, as a storage
     local_files.py   files of this machine, as every storage meets them

@@ -13,9 +13,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from stelae.errors import AlreadyExists, NotFound
-from stelae.storage.base import StoredFile, checked_path, path_of
 from stelae.storage.checksum import CHUNK_BYTES
 from stelae.storage.local_files import downloading, fsync_folder, os_errors
+from stelae.storage.storage import StoredFile, checked_path, path_of
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 

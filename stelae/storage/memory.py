@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound
-from stelae.storage.base import StoredFile, checked_path
 from stelae.storage.local_files import downloading, os_errors, scratch_elsewhere
+from stelae.storage.storage import StoredFile, checked_path
 
 
 class MemoryStorage:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.storage.base import StoredFile, checked_path, exists, path_of
 from stelae.storage.checksum import CHUNK_BYTES
 from stelae.storage.local_files import downloading, os_errors, scratch_elsewhere
+from stelae.storage.storage import StoredFile, checked_path, exists, path_of
 
 SINGLE_PUT_BYTES = 64 << 20
 """Files up to this size go up in one conditional put, held in memory; larger ones in parts."""

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from stelae.errors import InvalidRequest
-from stelae.storage.base import Storage
 from stelae.storage.local import LocalStorage
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.object_store import ObjectStorage
+from stelae.storage.storage import Storage
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(memory):")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from stelae.storage.base import Storage, StoredFile, checked_path
+from stelae.storage.storage import Storage, StoredFile, checked_path
 
 
 @dataclass(frozen=True)

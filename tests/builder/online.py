@@ -12,9 +12,9 @@ from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.encoding.values import value_codec
-from stelae.log.id_claims import TableClaims, id_limit
 from stelae.log.records import Granted, Inserted, Record
-from stelae.log.takeover import take_over
+from stelae.ownership.id_claims import TableClaims, id_limit
+from stelae.ownership.takeover import take_over
 from stelae.snapshot.warehouse import Table
 
 URL = "http://127.0.0.1:9"

@@ -13,9 +13,9 @@ import pytest
 
 from stelae.builder import build, read
 from stelae.errors import InvalidRequest
-from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
+from stelae.verify.verify import verify_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

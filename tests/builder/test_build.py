@@ -22,7 +22,7 @@ from stelae.builder.plan.build_plan import choose_bucket_count
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, StelaeError, Unavailable
-from stelae.log.takeover import LogRange
+from stelae.ownership.takeover import LogRange
 from stelae.read.open_snapshot import open_snapshot
 from stelae.schema.sql import parse_create_table
 from stelae.snapshot.warehouse import Table, Warehouse

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stelae.builder import build, read, run_build
-from stelae.log.epochs import TableOwnership
-from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
-from stelae.maintenance.verify import verify_snapshot
+from stelae.ownership.epochs import TableOwnership
+from stelae.ownership.id_claims import BIGINT_LIMIT, TableClaims
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.warehouse import Warehouse
+from stelae.verify.verify import verify_snapshot
 from tests.length import only_long
 from tests.tables import all_claims
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stelae.cli import main
-from stelae.log.epochs import TableOwnership
 from stelae.log.writer import LocalLogFile
+from stelae.ownership.epochs import TableOwnership
 from stelae.storage.local import LocalStorage
 
 MOST_S = 0.006

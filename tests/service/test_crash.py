@@ -38,8 +38,8 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import Conflict
-from stelae.log.epochs import TableOwnership
-from stelae.log.id_claims import TableClaims, id_limit
+from stelae.ownership.epochs import TableOwnership
+from stelae.ownership.id_claims import TableClaims, id_limit
 from stelae.snapshot.warehouse import Warehouse
 from tests.length import length, only_long
 from tests.service.crashing import (

@@ -13,10 +13,10 @@ import pytest
 from stelae.builder.base import lease as lease_module
 from stelae.builder.base.lease import BuildLease, acquire_lease
 from stelae.errors import Conflict, CorruptData, Unavailable
-from stelae.log.epochs import Epoch, TableOwnership
-from stelae.log.id_claims import IdRange
 from stelae.log.records import Inserted
-from stelae.log.takeover import LogRange, Takeover, empty_snapshot, live_owner, take_over
+from stelae.ownership.epochs import Epoch, TableOwnership
+from stelae.ownership.id_claims import IdRange
+from stelae.ownership.takeover import LogRange, Takeover, empty_snapshot, live_owner, take_over
 from stelae.snapshot.warehouse import Table, Warehouse
 
 URL = "http://localhost:1"

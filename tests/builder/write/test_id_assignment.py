@@ -22,14 +22,14 @@ from stelae.builder.input.files import read_files
 from stelae.builder.write.id_assignment import IdCounts, count_ids
 from stelae.client.client import Client
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
-from stelae.log.epochs import TableOwnership
-from stelae.log.id_claims import INT_LIMIT, Claim, TableClaims, id_limit
-from stelae.log.takeover import empty_snapshot, live_owner, take_over
-from stelae.maintenance.verify import verify_snapshot
+from stelae.ownership.epochs import TableOwnership
+from stelae.ownership.id_claims import INT_LIMIT, Claim, TableClaims, id_limit
+from stelae.ownership.takeover import empty_snapshot, live_owner, take_over
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.snapshots import TableSnapshots
 from stelae.snapshot.warehouse import Table, Warehouse
+from stelae.verify.verify import verify_snapshot
 from tests.builder.merge.case_tables import frame_of
 from tests.builder.merge.test_merge_cases import QUICK
 from tests.builder.online import URL, insert_online

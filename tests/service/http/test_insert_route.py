@@ -18,11 +18,11 @@ import pytest
 
 import stelae.log.writer
 from stelae.errors import Unavailable
-from stelae.log.epochs import TableOwnership
-from stelae.log.id_claims import INT_LIMIT, TableClaims
 from stelae.log.reader import read_log
 from stelae.log.records import Inserted
-from stelae.log.takeover import log_folder, take_over
+from stelae.ownership.epochs import TableOwnership
+from stelae.ownership.id_claims import INT_LIMIT, TableClaims
+from stelae.ownership.takeover import log_folder, take_over
 from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.service.serving import Server, call, serving

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 from jsonschema.validators import validator_for
 
-from stelae.log.id_claims import BIGINT_LIMIT, TableClaims
-from stelae.log.takeover import take_over
+from stelae.ownership.id_claims import BIGINT_LIMIT, TableClaims
+from stelae.ownership.takeover import take_over
 from stelae.service.http.openapi_examples import ADA, EXAMPLES, LIN, ORDERS, UIDS, VISIT, Example
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import JSON, PROBLEM_JSON

@@ -18,8 +18,8 @@ import pytest
 import stelae.service.watcher
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.storage.base import StoredFile
 from stelae.storage.local import LocalStorage
+from stelae.storage.storage import StoredFile
 from tests.faults import FaultyStorage
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
 from tests.tables import commit_rows

@@ -53,7 +53,7 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     for module in list(sys.modules):
-        if module.startswith(("stelae.rocksdb.", "stelae.maintenance.", "stelae.read.")):
+        if module.startswith(("stelae.rocksdb.", "stelae.verify.", "stelae.read.")):
             monkeypatch.delitem(sys.modules, module)
     assert stelae("verify", "shop.users", "-w", folder) == 5
     assert "python -m pip install 'stelae[service]'" in stelae.err

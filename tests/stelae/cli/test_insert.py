@@ -15,7 +15,7 @@ import pytest
 
 from stelae.cli import arguments
 from stelae.cli.app import run
-from stelae.log.epochs import TableOwnership
+from stelae.ownership.epochs import TableOwnership
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening

@@ -26,7 +26,7 @@ from stelae.snapshot.warehouse import Warehouse
 from tests.service.listening import listening
 from tests.stelae.client.clients import CLIENTS
 from tests.stelae.client.scripted_server import Say, Script, batch, found, inserted, trouble
-from tests.stelae.client.test_exchange import GONE
+from tests.stelae.client.test_retried_requests import GONE
 from tests.tables import commit_rows
 
 KINDS = pytest.mark.parametrize("kind", CLIENTS)

@@ -2,7 +2,7 @@
 what failed.
 
 Method: the real tablet server; a proxy that passes requests on and loses the answers. What servers rarely say is in
-test_exchange.py, keys and rows in Arrow in test_client_arrow.py.
+test_retried_requests.py, keys and rows in Arrow in test_client_arrow.py.
 """
 # ruff: noqa: DTZ001, N815 - a TIMESTAMP has no zone; http.server names its methods.
 

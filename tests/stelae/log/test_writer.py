@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
-from stelae.log.outline import outline, removable
+from stelae.log.counted_segments import outline, removable
 from stelae.log.reader import Entry, read_log, recover
 from stelae.log.records import Inserted
 from stelae.log.segments import SEGMENT_HEADER_BYTES, decode_header, read_frames

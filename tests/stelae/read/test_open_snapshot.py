@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import CorruptData, StelaeError, Unavailable
-from stelae.maintenance.verify import verify_snapshot
 from stelae.read.open_snapshot import open_snapshot
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.memory import MemoryStorage
+from stelae.verify.verify import verify_snapshot
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
 from tests.waiting import WAIT_S

@@ -25,13 +25,13 @@ from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, 
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.manifest_json import encode_snapshot
 from stelae.snapshot.snapshots import TableSnapshots, check_floor
-from stelae.storage.base import Storage, exists
 from stelae.storage.checksum import checksum
 from stelae.storage.local import LocalStorage
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.open import open_storage
 from stelae.storage.paths import floor_path, snapshot_path, sst_path
 from stelae.storage.sealed_json import seal_json
+from stelae.storage.storage import Storage, exists
 from tests.faults import FaultyStorage
 from tests.s3 import running
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import obstore.store
 import pytest
 
-from stelae.storage.base import Storage
 from stelae.storage.local import LocalStorage
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.object_store import ObjectStorage
 from stelae.storage.open import open_storage
+from stelae.storage.storage import Storage
 from stelae.storage.view import StorageView
 from tests.s3 import Store, running
 

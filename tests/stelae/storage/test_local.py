@@ -18,8 +18,8 @@ import pytest
 
 import stelae.storage.local_files
 from stelae.errors import AlreadyExists, InvalidRequest, StelaeError, Unavailable
-from stelae.storage.base import StoredFile, exists
 from stelae.storage.local import LocalStorage
+from stelae.storage.storage import StoredFile, exists
 from stelae.storage.view import StorageView
 from tests.stelae.storage.conftest import write
 from tests.waiting import WAIT_S

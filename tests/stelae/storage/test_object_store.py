@@ -11,10 +11,10 @@ import pytest
 
 import stelae.storage.object_store
 from stelae.errors import AlreadyExists, Unavailable
-from stelae.storage.base import exists
 from stelae.storage.checksum import checksum
 from stelae.storage.object_store import ObjectStorage
 from stelae.storage.open import open_storage
+from stelae.storage.storage import exists
 from stelae.storage.view import StorageView
 from tests.s3 import Store
 from tests.stelae.storage.conftest import s3_storage, write

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.log.outline import outline, removable
+from stelae.log.counted_segments import outline, removable
 from stelae.log.segments import SegmentHeader
 from tests.stelae.log.logs import LOG_ID
 

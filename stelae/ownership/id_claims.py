@@ -28,9 +28,9 @@ from uuid import uuid4
 from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.table_schema import Column
 from stelae.schema.types import Int
-from stelae.storage.base import Storage, put_or_settle
 from stelae.storage.paths import CLAIM_FOLDER, claim_path, parse_claim_path
 from stelae.storage.sealed_json import MAX_COUNT, open_sealed_object, seal_json
+from stelae.storage.storage import Storage, put_or_settle
 
 CLAIM_FORMAT = 1  # On disk. Never renumber.
 FIRST_ID = 1
@@ -79,7 +79,7 @@ class Claim:
     owner: str
     """Name of the server or build that may hand the ids out. For people, and for a server that finds its own again."""
     epoch: int
-    """The epoch of ownership under which it was claimed (`stelae/log/epochs.py`)."""
+    """The epoch of ownership under which it was claimed (`stelae/ownership/epochs.py`)."""
     purpose: Purpose
     """online: as many as the table's option says, some may stay unused; build: exactly as many as it has new keys."""
     attempt_id: str

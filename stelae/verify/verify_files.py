@@ -26,7 +26,6 @@ from stelae.encoding.keys import KeyCodec
 from stelae.encoding.row_reader import RowReader
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
-from stelae.maintenance.problem import Problem, told
 from stelae.read.open_snapshot import open_snapshot
 from stelae.read.prepare_tablets import fetch_file
 from stelae.read.projection import JsonRow
@@ -35,8 +34,9 @@ from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.tablet import Tablet
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.storage.base import Storage
+from stelae.storage.storage import Storage
 from stelae.units import MIB
+from stelae.verify.problem import Problem, told
 
 CHECKED_ROWS = 16_384
 """Rows of a file that are decoded at a time."""

@@ -4,8 +4,8 @@ stalls or comes back. This is the protocol of claims and ownership, played befor
 Method: a world in memory, driven by a seed. Servers and builds are generators that pause at each `yield`; they use the
 real `TableClaims` and `TableOwnership` on storage that fails, loses answers and performs puts long after it said
 Unavailable; others run in the middle of any call. Processes are killed, paused for long and started again. Log and
-snapshots are models of a few lines, with the rules that stand in `stelae/log/epochs.py`. Clients remember what they
-were told.
+snapshots are models of a few lines, with the rules that stand in `stelae/ownership/epochs.py`. Clients remember what
+they were told.
 
     world ── step ──┬── a process goes on to its next yield      server: take over, insert, load a snapshot, release
                     ├── a put that was delayed lands             build: take over and mint, or ask the owner; commit
@@ -14,7 +14,7 @@ were told.
 
 A test that can't fail is worth nothing: each rule of the protocol can be left out (`BUGS`), and the same checks have to
 notice. Most bugs are found by seeds; where three processes have to meet at the wrong moment, a story leads them there.
-More seeds than `make test-long` has: `python -m tests.stelae.log.test_protocol_simulation 5000 100000`.
+More seeds than `make test-long` has: `python -m tests.stelae.ownership.test_protocol_simulation 5000 100000`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from typing import Any
 import pytest
 
 from stelae.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, Unavailable
-from stelae.log.epochs import Epoch, TableOwnership
-from stelae.log.id_claims import Claim, TableClaims
-from stelae.storage.base import Storage, StoredFile, exists, put_or_settle
+from stelae.ownership.epochs import Epoch, TableOwnership
+from stelae.ownership.id_claims import Claim, TableClaims
 from stelae.storage.memory import MemoryStorage
 from stelae.storage.paths import SNAPSHOT_FOLDER, claim_path, parse_snapshot_path, snapshot_path
+from stelae.storage.storage import Storage, StoredFile, exists, put_or_settle
 from tests.length import length
 from tests.tables import all_claims, all_epochs
 

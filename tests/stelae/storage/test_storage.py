@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable
-from stelae.storage.base import Storage, exists
 from stelae.storage.checksum import checksum
+from stelae.storage.storage import Storage, exists
 from tests.faults import FaultyStorage
 from tests.stelae.storage.conftest import write
 

@@ -4,8 +4,8 @@
     live_owner(table)                  who has it, if that process lives
     durable_log_range(table, parent)   what a build may cover that leaves the table to its owner
 
-`stelae/log/epochs.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that mint
-take tables over in the same way.
+`stelae/ownership/epochs.py` says why in this order; docs/format.md#ownership is the contract. Servers and builds that
+mint take tables over in the same way.
 
 Whether an owner lives is told by a lock next to its epoch (`stelae/storage/file_lock.py`): taken before the epoch is
 put, released by the kernel when the process ends. It is for politeness, and for finding out soon that a server was
@@ -25,14 +25,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
-from stelae.log.epochs import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
 from stelae.log.reader import LogState, newest_epoch, recover
 from stelae.log.writer import LogWriter, remove_covered
+from stelae.ownership.epochs import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.storage.base import Storage
 from stelae.storage.file_lock import abandoned_locks, is_locked, try_lock, unlock
 from stelae.storage.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
+from stelae.storage.storage import Storage
 
 
 @dataclass

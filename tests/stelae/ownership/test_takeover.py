@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from stelae.errors import Conflict, InvalidRequest, Unavailable
-from stelae.log.epochs import TableOwnership
 from stelae.log.reader import read_log
 from stelae.log.records import Inserted
-from stelae.log.takeover import (
+from stelae.ownership.epochs import TableOwnership
+from stelae.ownership.takeover import (
     LogRange,
     Takeover,
     durable_log_range,
@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_lets_go(table: Table) -> None:
     warehouse = str(Path(table.url.removeprefix("file://")).parents[1])
     code = f"""
 import time
-from stelae.log.takeover import take_over
+from stelae.ownership.takeover import take_over
 from stelae.snapshot.warehouse import Warehouse
 taken = take_over(Warehouse({warehouse!r}).table("shop.uids"), "server", "a", "http://h")
 print("has it", flush=True)
@@ -174,7 +174,7 @@ def test_a_warehouse_that_is_read_only(table: Table, monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("stelae.log.takeover.try_lock", refuse)
+    monkeypatch.setattr("stelae.ownership.takeover.try_lock", refuse)
     with pytest.raises(Unavailable, match="Read-only file system"):
         take_over(table, "server", "a", URL)
     assert TableOwnership(table.storage, "shop.uids").current() is None

@@ -105,7 +105,7 @@ def verify(
     Checksums, order of keys, counts, buckets, and that a sample of keys is found. All problems are printed; the exit
     code is then 6.
     """
-    from stelae.maintenance.verify import verify_snapshot
+    from stelae.verify.verify import verify_snapshot
 
     found = open_table(warehouse, table)
     wanted = found.snapshots.read(snapshot)

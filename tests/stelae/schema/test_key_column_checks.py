@@ -10,7 +10,7 @@ from collections.abc import Collection
 import pytest
 
 from stelae.errors import InvalidRequest
-from stelae.schema.key_columns import check_key_columns, check_prefix_columns, check_within_key, wrong_key_columns
+from stelae.schema.key_column_checks import check_key_columns, check_prefix_columns, check_within_key, wrong_key_columns
 from stelae.schema.sql import parse_create_table
 
 _, SCHEMA, _ = parse_create_table(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.client import waiting
-from stelae.client.waiting import MAX_PAUSE_S, while_unavailable
+from stelae import waiting
 from stelae.errors import NotFound, Unavailable
+from stelae.waiting import MAX_PAUSE_S, while_unavailable
 
 
 class Clock:

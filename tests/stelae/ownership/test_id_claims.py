@@ -2,7 +2,7 @@
 
 Method: claims over a local folder and memory; faults around the one put of a claim; others that are faster, planted
 between its listing and its put; many threads; near misses of every invariant.
-tests/stelae/log/test_protocol_simulation.py plays claims together with owners.
+tests/stelae/ownership/test_protocol_simulation.py plays claims together with owners.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.log.id_claims import (
+from stelae.ownership.id_claims import (
     BIGINT_LIMIT,
     INT_LIMIT,
     Claim,

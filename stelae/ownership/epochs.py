@@ -12,7 +12,7 @@ count, not where it starts:
     records of the log    acknowledged only if, *after* they were made durable, the next epoch is not there
                           (`still_holds`). The new owner reads the log *after* it put its epoch: so what was
                           acknowledged was durable before the check, hence before the put, hence before the read.
-    ids                   given only from claims that are durable (`stelae/log/id_claims.py`)
+    ids                   given only from claims that are durable (`stelae/ownership/id_claims.py`)
     commits of builds     whoever takes over from a build that may be unfinished (`unfinished_build`) commits the number
                           that the build wants, before anything else
 
@@ -22,7 +22,7 @@ then serve. What was read before that may still change, as long as a former owne
 
 Epochs are never deleted or changed: a name that fences must stay. An epoch is no lease: it does not expire, it is taken
 over. docs/format.md#ownership is the contract, docs/decisions/0016 says why, and
-tests/stelae/log/test_protocol_simulation.py plays all of this with faults.
+tests/stelae/ownership/test_protocol_simulation.py plays all of this with faults.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from stelae.errors import Conflict, CorruptData, InvalidRequest
-from stelae.storage.base import Storage, exists, put_or_settle
 from stelae.storage.paths import EPOCH_FOLDER, epoch_path, parse_epoch_path
 from stelae.storage.sealed_json import open_sealed_object, seal_json
+from stelae.storage.storage import Storage, exists, put_or_settle
 
 EPOCH_FORMAT = 1  # On disk. Never renumber.
 FIRST_EPOCH = 1

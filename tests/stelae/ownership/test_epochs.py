@@ -1,7 +1,8 @@
 """Goal: a table has one owner at a time, and a former one learns of it.
 
 Method: epochs over a local folder and memory; faults around the one put of an epoch; others that are faster; many
-threads; near misses of every invariant. tests/stelae/log/test_protocol_simulation.py plays what owners do with it.
+threads; near misses of every invariant. tests/stelae/ownership/test_protocol_simulation.py plays what owners do with
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound, Unavailable
-from stelae.log.epochs import (
+from stelae.ownership.epochs import (
     Epoch,
     TableOwnership,
     check_epochs_are_gapless,

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stelae.maintenance.problem import Problem
-from stelae.maintenance.verify_files import FileChecks
-from stelae.maintenance.verify_ids import id_problems, ownership_problems
 from stelae.read.open_snapshot import scratch_folder
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
+from stelae.verify.problem import Problem
+from stelae.verify.verify_files import FileChecks
+from stelae.verify.verify_ids import id_problems, ownership_problems
 
 
 @dataclass(frozen=True, slots=True)

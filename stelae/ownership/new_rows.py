@@ -19,9 +19,9 @@ import pyarrow as pa
 from stelae.encoding.row_reader import RowReader
 from stelae.encoding.rows import RowCodec
 from stelae.errors import InvalidRequest
-from stelae.log.id_claims import Claim, IdRange
 from stelae.log.reader import read_log
 from stelae.log.records import Granted, Inserted
+from stelae.ownership.id_claims import Claim, IdRange
 from stelae.schema.table_schema import TableSchema
 from stelae.schema.types import Int
 

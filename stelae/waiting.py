@@ -1,4 +1,5 @@
-"""Waiting out what is Unavailable: for jobs, which outlive a restart of a server. Sleeps, unlike `retry.py`.
+"""Waiting out what is Unavailable: for jobs, which outlive a restart of a server. Sleeps, unlike
+`stelae/client/retry.py`.
 
 A client repeats a request that failed a few times within a call, and then says Unavailable; a job calls again.
 """

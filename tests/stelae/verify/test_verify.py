@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 
 from stelae.errors import Unavailable
-from stelae.log.epochs import TableOwnership
-from stelae.log.id_claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
-from stelae.log.new_rows import NewRows
 from stelae.log.records import Inserted
-from stelae.log.takeover import take_over
-from stelae.maintenance import verify_files
-from stelae.maintenance.verify import VerifyProgress, VerifyReport, verify_snapshot
+from stelae.ownership.epochs import TableOwnership
+from stelae.ownership.id_claims import BIGINT_LIMIT, Claim, IdRange, TableClaims, encode_claim
+from stelae.ownership.new_rows import NewRows
+from stelae.ownership.takeover import take_over
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.paths import claim_path, epoch_path
+from stelae.verify import verify_files
+from stelae.verify.verify import VerifyProgress, VerifyReport, verify_snapshot
 from tests.faults import FaultyStorage
 from tests.tables import commit_rows
 
