@@ -44,7 +44,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff format .
 
 docs: $(READY) ## regenerate the pages that are made from code
-	$(BIN)/python -m stelae.schema.options_page > docs/options.md
+	$(BIN)/python -m docs.make_tables
 
 hooks: $(READY) ## from now on, the checks run before each commit (pre-commit)
 	$(BIN)/pre-commit install

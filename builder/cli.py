@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from stelae.builder.plan.options import BuildOptions
 from stelae.cli import screen
 from stelae.cli.arguments import JsonOption, TableArgument, WarehouseOption, open_warehouse, parse_pairs
 from stelae.cli.option_flags import takes_declared_options
-from stelae.declared_options import check_limits, option, options_table
+from stelae.declared_options import check_limits, option
 
 if TYPE_CHECKING:
     from stelae.builder.report import BuildReport, Progress
@@ -100,11 +99,6 @@ def build(
         screen.show_json(report_json(report))
     else:
         screen.show_facts(report_facts(report))
-
-
-def options_page() -> str:
-    """The table of docs/cli.md."""
-    return options_table(BuildOptions, CommandOptions)
 
 
 def demo(
@@ -198,7 +192,3 @@ def report_json(report: BuildReport) -> dict[str, Any]:
         "seconds": {phase: round(seconds, 3) for phase, seconds in report.seconds.items()},
         "total_seconds": round(report.total_seconds, 3),
     }
-
-
-if __name__ == "__main__":
-    sys.stdout.write(options_page())

@@ -1,6 +1,6 @@
 """Options of the tablet server, each declared once: default, unit, consequence.
 
-`stelae serve` has its flags from here, and docs/serving.md its table: `python -m stelae.service.options` prints it.
+`stelae serve` has its flags from here, and docs/serving.md its table (`make docs`).
 
 What builder and server must agree on (bucket counts, merge rules, formats) is no option of the server: it is written
 in the table.
@@ -8,11 +8,10 @@ in the table.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from stelae.declared_options import check_limits, option, options_table
+from stelae.declared_options import check_limits, option
 from stelae.errors import InvalidRequest
 from stelae.units import MIB
 
@@ -170,7 +169,3 @@ class ServerOptions:
 
 
 DEFAULTS = ServerOptions()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(options_table(ServerOptions))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.make_tables import TABLES, made, named_tables
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = sorted(
@@ -47,6 +49,12 @@ def test_files_that_are_named_exist() -> None:
         if not (ROOT / path).exists()
     ]
     assert missing == []
+
+
+def test_tables_are_what_the_code_declares() -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert [page.name for page in pages if made(page) != page.read_text()] == [], "make docs"
+    assert sorted(name for page in pages for name in named_tables(page)) == sorted(TABLES)
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:

@@ -1,9 +1,8 @@
-"""docs/options.md, printed from the declarations: `python -m stelae.schema.options_page > docs/options.md`."""
+"""docs/options.md, made from the declarations by `make docs`."""
 
 from __future__ import annotations
 
 import re
-import sys
 
 from stelae.schema.options import DEFINITION, NOT_YET, OF_COLUMNS, PATTERNS, WORKING, Option
 from stelae.schema.unsupported_options import NAMES, TEMPLATES
@@ -11,8 +10,7 @@ from stelae.schema.unsupported_options import NAMES, TEMPLATES
 _INTRODUCTION = """\
 # Table options
 
-<!-- Printed by `python -m stelae.schema.options_page > docs/options.md` (`make docs`): change stelae/schema/options.py,
-then print it again. -->
+<!-- Made by `make docs` from stelae/schema/options.py. -->
 
 Options are given as `WITH ('name' = 'value')` or `TBLPROPERTIES ('name' = 'value')` in [CREATE TABLE](sql.md). Their
 names and meaning are those of Apache Paimon and Apache Fluss, in either spelling; an option may be given once. Values
@@ -86,7 +84,3 @@ def _entry(option: Option) -> str:
     values = f" = {' or '.join(f'`{value}`' for value in option.accepted)}" if option.accepted else ""
     aliases = f" (also {', '.join(f'`{alias}`' for alias in option.aliases)})" if option.aliases else ""
     return f"`{option.name}`{values}{aliases}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference_page())

@@ -14,18 +14,11 @@ import pytest
 
 import stelae.service.server
 from stelae.cli.app import run
-from stelae.declared_options import declared, options_table
+from stelae.declared_options import declared
 from stelae.errors import InvalidRequest
 from stelae.service.cli import serve
 from stelae.service.options import ServerOptions
 from stelae.snapshot.warehouse import Warehouse
-
-PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
-
-
-def test_the_page_is_printed_from_the_declarations() -> None:
-    """`python -m stelae.service.options` prints what belongs there."""
-    assert options_table(ServerOptions) in PAGE.read_text()
 
 
 def test_every_field_is_declared() -> None:

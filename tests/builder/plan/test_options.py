@@ -8,23 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
 from stelae.builder import build, run_build
-from stelae.builder.cli import options_page
 from stelae.builder.plan.options import BuildKeywords, BuildOptions
 from stelae.declared_options import declared
 from stelae.errors import InvalidRequest
-
-PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
-
-
-def test_the_page_is_printed_from_the_declarations() -> None:
-    """`python -m stelae.builder.cli` prints what belongs there."""
-    assert options_page() in PAGE.read_text()
 
 
 def test_every_field_is_declared_and_known_to_type_checkers() -> None:

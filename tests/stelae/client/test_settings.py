@@ -6,7 +6,6 @@ Method: both clients' signatures and docs/client.md against the fields of Client
 from __future__ import annotations
 
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ import pytest
 from stelae.client.async_client import AsyncClient
 from stelae.client.client import Client
 from stelae.client.settings import ClientSettings, Endpoint, checked_headers
-from stelae.declared_options import declared, keywords_table
+from stelae.declared_options import declared
 from stelae.errors import InvalidRequest
 from tests.stelae.client.clients import CLIENTS
-
-PAGE = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
@@ -30,10 +27,6 @@ def test_clients_take_the_settings_by_name_with_their_defaults(kind: type[Any]) 
     assert {name: each.default for name, each in parameters.items()} == {
         each.name: each.default for each in declared(ClientSettings)
     }
-
-
-def test_the_page_has_the_table() -> None:
-    assert keywords_table(ClientSettings) in PAGE
 
 
 @pytest.mark.parametrize(

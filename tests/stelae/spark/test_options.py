@@ -6,17 +6,14 @@ Method: signatures and the page against the fields of LookupOptions; a table of 
 from __future__ import annotations
 
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stelae.declared_options import declared, keywords_table
+from stelae.declared_options import declared
 from stelae.errors import InvalidRequest
 from stelae.spark import lookup_join
 from stelae.spark.options import LookupOptions
-
-PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
 
 
 def test_lookup_join_takes_the_options_by_name_with_their_defaults() -> None:
@@ -24,10 +21,6 @@ def test_lookup_join_takes_the_options_by_name_with_their_defaults() -> None:
     given = {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
     del given["rename"]
     assert given == {each.name: each.default for each in declared(LookupOptions)}
-
-
-def test_the_page_has_the_table() -> None:
-    assert keywords_table(LookupOptions) in PAGE
 
 
 @pytest.mark.parametrize(
