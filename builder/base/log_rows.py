@@ -35,6 +35,7 @@ from stelae.builder.plan.partitions import Values, sum_partitions
 from stelae.builder.plan.placement import with_places
 from stelae.builder.plan.sql_text import Query, all_of, col, sql
 from stelae.encoding.keys import KeyCodec
+from stelae.encoding.row_header import hidden_mask
 from stelae.errors import Conflict, StelaeError
 from stelae.log.reader import LogPart, read_part
 from stelae.log.records import Inserted
@@ -211,7 +212,7 @@ class _Lookup:
             found = tablet.multi_get(self._keys(batch))
             there = [index for index, row in enumerate(found) if row is not None]
             rows = pa.array([found[index] for index in there], pa.binary())
-            hidden[there] = self.decoder.hidden_mask(rows)
+            hidden[there] = hidden_mask(rows)
             keep = hidden.copy()
             keep[[index for index, row in enumerate(found) if row is None]] = True
             batch, hidden = batch.filter(pa.array(keep)), hidden[keep]

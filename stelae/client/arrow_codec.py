@@ -23,7 +23,7 @@ from stelae.errors import CorruptData, InvalidRequest
 from stelae.schema.key_column_checks import check_key_columns, check_within_key
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.wire import http_api as wire
-from stelae.wire.arrow_stream import END, SNAPSHOT, RowsAnswer
+from stelae.wire.arrow_stream import END, SNAPSHOT, RowsAnswer, one_array
 
 MAX_PREPARED_SELECTIONS = 64
 """Selections of columns that are kept prepared."""
@@ -240,14 +240,6 @@ def _conformed(column: pa.ChunkedArray, of: Column) -> pa.ChunkedArray:
     if column.type.equals(wanted):
         return column
     return pa.chunked_array([conform(chunk, of.type, of.name) for chunk in column.chunks], wanted)
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Chunks in one piece."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    array = column.combine_chunks()
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _where(present: pa.Array, array: pa.Array) -> pa.Array:

@@ -301,7 +301,8 @@ class Operations:
         self, name: str, path: str, keys: ArrowKeys, start: int, selection: Selection, snapshot: int | None
     ) -> Steps[_ArrowRows]:
         """The rows of some keys of a call, those from `start` on."""
-        from stelae.client.arrow_codec import UnfitError, one_array
+        from stelae.client.arrow_codec import UnfitError
+        from stelae.wire.arrow_stream import one_array
 
         part = keys.part(start, min(start + self._batch_size, len(keys)))
         body = keys.body(part)

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.encoding.arrow import conform
-from stelae.encoding.byte_cursor import Mask
 from stelae.encoding.row_decoder import Decoder
-from stelae.encoding.row_header import hidden_mask, row_headers
+from stelae.encoding.row_header import row_headers
 from stelae.encoding.rows import CACHED_DECODERS, RowCodec, distinct, past_nulls
 from stelae.errors import CorruptData
 from stelae.schema.merge_rules import stored_columns
@@ -68,10 +67,6 @@ class RowReader:
         if heads is None:
             return past_nulls(rows, lambda present: self._decode_mixed(present, wanted))
         return self._codec.decode_heads(heads, wanted)
-
-    def hidden_mask(self, rows: pa.Array) -> Mask:
-        """True for every row that is a tombstone."""
-        return hidden_mask(rows)
 
     def _decode_mixed(self, rows: pa.Array, columns: Sequence[Column]) -> list[pa.Array]:
         ids = row_headers(rows)["schema_id"]

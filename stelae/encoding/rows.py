@@ -29,7 +29,7 @@ from stelae.encoding.nested_fields import cell_of
 from stelae.encoding.plain_fields import U32, FixedCell
 from stelae.encoding.row_decoder import Decoder, plan_decoder, unusual_decoder, usual_decoder
 from stelae.encoding.row_fields import Fields
-from stelae.encoding.row_header import HIDDEN_FLAG, NULLS_AT, ROW_HEADER, SCHEMA_ID, hidden_mask
+from stelae.encoding.row_header import HIDDEN_FLAG, NULLS_AT, ROW_HEADER, SCHEMA_ID
 from stelae.errors import InvalidRequest
 from stelae.schema.merge_rules import stored_columns
 from stelae.schema.table_schema import MAX_SCHEMA_ID
@@ -162,10 +162,6 @@ class RowCodec:
         if heads is None:
             return past_nulls(rows, lambda present: self.decode_columns(present, wanted))
         return self.decode_heads(heads, wanted)
-
-    def hidden_mask(self, rows: pa.Array) -> Mask:
-        """True for every row that is a tombstone."""
-        return hidden_mask(rows)
 
     # What RowReader uses, too.
 

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from stelae.encoding.byte_cursor import Mask
 from stelae.encoding.key_batch import Indexes, KeyColumns, KeyLayout, KeyValues, grouped
+from stelae.encoding.row_header import hidden_mask
 from stelae.errors import CorruptData, StelaeError, TooLarge
 from stelae.read.hash_index import HashIndex
 from stelae.read.overlay import (
@@ -217,7 +218,7 @@ class SnapshotReader:
 
     def without_hidden(self, rows: pa.Array) -> pa.Array:
         """Row bytes with null in place of hidden rows."""
-        hidden: Mask = self.table.rows.hidden_mask(rows)
+        hidden: Mask = hidden_mask(rows)
         return pc.if_else(pa.array(hidden), None, rows) if hidden.any() else rows
 
     def prefix_lookup(

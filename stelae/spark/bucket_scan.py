@@ -22,7 +22,6 @@ from stelae.snapshot.warehouse import Table
 from stelae.spark.column_types import HIDDEN_COLUMN, as_arrow_has_it
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
     from stelae.encoding.keys import KeyCodec
@@ -70,16 +69,13 @@ class RowDecoder:
         out = pa.schema([*(pa.field(field.name, field.type) for field in arrow), pa.field(HIDDEN_COLUMN, pa.bool_())])
         return KeyCodec(self.schema.key_columns), RowReader(self.table.schemas, self.schema), out
 
-    def hidden_mask(self, rows: pa.Array) -> np.ndarray:
-        """Which of the rows are hidden."""
-        return self._codecs[1].hidden_mask(rows)
-
     def batch(self, partition: Sequence[object], keys: Sequence[bytes], rows: Sequence[bytes]) -> pa.RecordBatch:
         """Rows of one partition; its values are those of the manifest."""
         import pyarrow as pa
 
         from stelae.encoding.arrow import arrow_type
         from stelae.encoding.partitions import partition_to_python
+        from stelae.encoding.row_header import hidden_mask
 
         key_codec, row_reader, schema = self._codecs
         values = [column.name for column in (*self._values, *self.state)]
@@ -94,7 +90,7 @@ class RowDecoder:
                 *constants,
                 *key_codec.decode_batch(key_bytes),
                 *row_reader.decode_batch(row_bytes, values),
-                pa.array(row_reader.hidden_mask(row_bytes)),
+                pa.array(hidden_mask(row_bytes)),
             ],
             schema=schema,
         )

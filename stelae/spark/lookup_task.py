@@ -37,6 +37,7 @@ from stelae.spark.servers import Servers, retries_of_clients
 from stelae.spark.stats import Counts
 from stelae.waiting import while_unavailable
 from stelae.wire import http_api as wire
+from stelae.wire.arrow_stream import one_array
 
 if TYPE_CHECKING:
     from stelae.client.client import Client
@@ -259,14 +260,14 @@ class _Run:
             answer = client.insert_if_not_exists(lookup.table, keys, columns=names, found=FOUND_COLUMN)
         else:
             answer = client.lookup_many(lookup.table, keys, columns=names, snapshot=lookup.snapshot, found=FOUND_COLUMN)
-        return [_one_array(answer[name]) for name in names], bools(_one_array(answer[FOUND_COLUMN]))
+        return [one_array(answer[name]) for name in names], bools(one_array(answer[FOUND_COLUMN]))
 
     def _prefixes(self, rows: pa.Table, count: int) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
         """Rows that say which prefix they are of, as a list a prefix; null where there is none."""
-        counts = np.bincount(_one_array(rows[PREFIX_INDEX_COLUMN]).to_numpy(), minlength=count)
+        counts = np.bincount(one_array(rows[PREFIX_INDEX_COLUMN]).to_numpy(), minlength=count)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         structs = pa.StructArray.from_arrays(
-            [_one_array(rows[field.name]) for field in self._fields], fields=self._fields
+            [one_array(rows[field.name]) for field in self._fields], fields=self._fields
         )
         return [pa.ListArray.from_arrays(pa.array(offsets), structs)], counts > 0
 
@@ -297,9 +298,3 @@ class _Run:
             return columns[0]
         mask = None if found.all() else pa.array(~found)
         return pa.StructArray.from_arrays(columns, fields=self._fields, mask=mask)
-
-
-def _one_array(column: Any) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column

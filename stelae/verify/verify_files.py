@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
+from stelae.encoding.row_header import hidden_mask
 from stelae.encoding.row_reader import RowReader
 from stelae.encoding.values import value_codec
 from stelae.errors import CorruptData, NotFound, StelaeError, Unavailable
@@ -141,7 +142,7 @@ class _Content:
             )
         row_bytes = pa.array(rows, pa.binary())
         self._reader.decode_batch(row_bytes)
-        self.hidden_rows += int(self._reader.hidden_mask(row_bytes).sum())
+        self.hidden_rows += int(hidden_mask(row_bytes).sum())
         for index in self._random.sample(range(len(keys)), min(self._wanted - len(self.samples), len(keys))):
             self.samples.append((keys[index], rows[index]))
         self.rows += len(keys)

@@ -40,11 +40,6 @@ def write_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Buf
     return sink.getvalue()
 
 
-def write_table(table: pa.Table | pa.RecordBatch) -> pa.Buffer:
-    """A stream of a table's batches."""
-    return write_stream(table.schema, [table] if isinstance(table, pa.RecordBatch) else table.to_batches())
-
-
 def read_stream(body: bytes | pa.Buffer, most_bytes: int | None = None) -> pa.Table:
     """The table in a stream, as it came: nothing in it is checked.
 
@@ -114,9 +109,16 @@ def _checked(name: str, column: pa.ChunkedArray, most_bytes: int) -> pa.Array:
                 hint="send several requests, or raise --max-body-bytes",
             )
     try:
-        array = column.combine_chunks()
+        return one_array(column)
     except pa.ArrowException as exc:
         raise InvalidRequest(f"column {name!r} can't be read: {exc}", place=name) from exc
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Chunks in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    array = column.combine_chunks()
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 

@@ -22,7 +22,7 @@ from stelae.encoding.row_reader import RowReader
 from stelae.encoding.values import type_codec, value_codec
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.warehouse import Warehouse
-from stelae.wire.arrow_stream import END, read_rows, write_table
+from stelae.wire.arrow_stream import END, read_rows, write_stream
 from stelae.wire.http_api import ARROW
 from tests.service.serving import LOOKUP, USERS, Answer, Server, serving
 from tests.stelae.encoding.physical import KEY_TYPES, random_values
@@ -70,6 +70,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     commit_rows(warehouse.create_table(UIDS), [{"name": "ann", "id": 1_000_000}])
     with serving(warehouse, max_body_bytes=MAX_BODY) as server:
         yield server
+
+
+def write_table(table: pa.Table | pa.RecordBatch) -> pa.Buffer:
+    """A stream of a table's batches."""
+    return write_stream(table.schema, [table] if isinstance(table, pa.RecordBatch) else table.to_batches())
 
 
 def send(

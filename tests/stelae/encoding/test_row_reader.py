@@ -7,6 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from stelae.encoding.row_header import hidden_mask
 from stelae.encoding.row_reader import RowReader
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData
@@ -79,7 +80,7 @@ def test_rows_of_older_schemas_read_as_rows_of_the_newest() -> None:
         [[1], [2], [3], None, None, None, None],
     ]
     assert [a.to_pylist() for a in reader.decode_batch(batch, ["n"])] == [decoded[3]]
-    assert reader.hidden_mask(batch).tolist() == [False, False, False, False, True, False, False]
+    assert hidden_mask(batch).tolist() == [False, False, False, False, True, False, False]
     assert reader.decode_batch(batch[:1], ["a"])[0].to_pylist() == [1]
     assert [a.to_pylist() for a in reader.decode_batch(batch[:0])] == [[], [], [], []]
 

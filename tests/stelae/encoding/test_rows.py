@@ -124,7 +124,7 @@ def test_every_path_agrees(table: tuple[list[DataType], list[tuple[Any, ...]], l
     assert batch.type == pa.binary()
     assert batch.to_pylist() == encoded
     assert codec.encode_list(columns, mask) == encoded
-    assert codec.hidden_mask(batch).tolist() == hidden
+    assert hidden_mask(batch).tolist() == hidden
 
     for row, stored, hides in zip(rows, encoded, hidden, strict=True):
         assert codec.decode(stored) is None if hides else same(codec.decode(stored), row)
@@ -166,7 +166,7 @@ def test_rows_that_are_null_decode_to_nulls() -> None:
             [None, "a", None, None],
             [None, [1], None, None],
         ]
-        assert codec.hidden_mask(array).tolist() == [False, False, False, True]
+        assert hidden_mask(array).tolist() == [False, False, False, True]
 
 
 def test_what_is_under_a_null_row_does_not_matter() -> None:
