@@ -17,7 +17,7 @@ from typing import cast
 from weakref import WeakValueDictionary
 
 from stelae.read.hash_index import HashIndex
-from stelae.read.overlay import PartitionTablets
+from stelae.read.open_snapshot import assemble
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.block_cache import BlockCache
@@ -41,18 +41,8 @@ class OpenFolders:
     schema: TableSchema
     schemas: Mapping[int, TableSchema]
     snapshot: Snapshot
-    partitions: Sequence[PartitionFolders]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFolders:
-    """As `stelae.read.overlay.PartitionTablets`, with folders for tablets."""
-
-    folder: str
-    values: tuple[object, ...]
-    bucket_count: int
-    tablets: Sequence[Path | None]
-    rows: int
+    tablets: Sequence[Sequence[Path | None]]
+    """Folders of the tablets of each bucket, partition by partition, in the order of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +112,7 @@ def folders_of(reader: SnapshotReader) -> OpenFolders:
         dict(reader.table.rows.schemas),
         reader.snapshot,
         [
-            PartitionFolders(
-                partition.folder,
-                partition.values,
-                partition.bucket_count,
-                [None if tablet is None else tablet.directory for tablet in partition.tablets],
-                partition.rows,
-            )
+            [None if tablet is None else tablet.directory for tablet in partition.tablets]
             for partition in reader.partitions.values()
         ],
     )
@@ -150,20 +134,9 @@ class OpenTablets:
 
     def read(self, folders: OpenFolders) -> SnapshotReader:
         """Open a snapshot: a millisecond a bucket. In a thread."""
-        return SnapshotReader(
-            TableReader(folders.schema, folders.schemas),
-            folders.snapshot,
-            [
-                PartitionTablets(
-                    partition.folder,
-                    partition.values,
-                    partition.bucket_count,
-                    tuple(None if folder is None else self._tablet(folder) for folder in partition.tablets),
-                    partition.rows,
-                )
-                for partition in folders.partitions
-            ],
-        )
+        tablets = [tuple(None if each is None else self._tablet(each) for each in of) for of in folders.tablets]
+        partitions = assemble(folders.schema, folders.snapshot, tablets, {})
+        return SnapshotReader(TableReader(folders.schema, folders.schemas), folders.snapshot, partitions)
 
     def index(self, reader: SnapshotReader, folders: Sequence[Path | None]) -> None:
         """Have a reader use these hash indexes. In a thread."""

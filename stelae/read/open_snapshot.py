@@ -27,6 +27,7 @@ from stelae.read.snapshot_reader import SnapshotReader
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.tablet import Tablet
+from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import BucketFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.storage import Storage
@@ -71,7 +72,9 @@ def open_snapshot(
         _prepare(table.storage, list(lacking.values()), home / "incoming", threads, stop, in_background=in_background)
         for paths, preparation in lacking.items():
             opened[paths] = Tablet.reopen(preparation.directory, cache)
-        partitions = _assemble(table, snapshot, tablets | opened, _shared_indexes(readers))
+        tablets |= opened
+        of_partitions = [tuple(tablets.get(_paths(b)) for b in partition.buckets) for partition in snapshot.partitions]
+        partitions = assemble(table.schema, snapshot, of_partitions, _shared_indexes(readers))
     except BaseException:
         for tablet in opened.values():
             tablet.close()
@@ -136,27 +139,24 @@ def _prepare(
         shutil.rmtree(incoming, ignore_errors=True)
 
 
-def _assemble(
-    table: Table,
+def assemble(
+    schema: TableSchema,
     snapshot: Snapshot,
-    tablets: Tablets,
+    tablets: Sequence[tuple[Tablet | None, ...]],
     indexes: Mapping[tuple[int, ...], PartitionIndex],
 ) -> list[PartitionTablets]:
-    """The partitions of a snapshot, all of whose tablets are open."""
-    partitions = []
-    for partition in snapshot.partitions:
-        of_buckets = tuple(tablets.get(_paths(bucket)) for bucket in partition.buckets)
-        partitions.append(
-            PartitionTablets(
-                partition.folder,
-                partition_from_json(table.schema.partition_columns, partition.values),
-                partition.bucket_count,
-                of_buckets,
-                sum(file.rows for bucket in partition.buckets for file in bucket.files),
-                indexes.get(tuple(map(id, of_buckets))) or PartitionIndex(),
-            )
+    """The partitions of a snapshot, from the tablets of their buckets: partition by partition, in its order."""
+    return [
+        PartitionTablets(
+            partition.folder,
+            partition_from_json(schema.partition_columns, partition.values),
+            partition.bucket_count,
+            of_buckets,
+            sum(file.rows for file in partition.files),
+            indexes.get(tuple(map(id, of_buckets))) or PartitionIndex(),
         )
-    return partitions
+        for partition, of_buckets in zip(snapshot.partitions, tablets, strict=True)
+    ]
 
 
 def _paths(bucket: BucketFiles) -> FilePaths:
