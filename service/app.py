@@ -51,7 +51,7 @@ from stelae.service.tables.data_folder import DataFolder
 from stelae.service.tables.index_builder import IndexBuilder
 from stelae.service.tables.served_table import ServedTable, State, unknown_table
 from stelae.service.watcher import Watcher
-from stelae.service.workers.follower_pool import Workers
+from stelae.service.workers.follower_pool import FollowerPool
 from stelae.service.writes.table_writer import Identity, TableWriter
 from stelae.snapshot.warehouse import Warehouse
 from stelae.wire.http_api import SNAPSHOT_HEADER, TABLES_PATH, insert_path, lookup_path, prefix_lookup_path
@@ -82,7 +82,7 @@ class TabletServer:
         self.writers: dict[str, TableWriter] = {}
         """Of the same tables: who takes their online writes."""
         self.counts = ServerCounts()
-        self.workers = Workers(options, self.tables, self) if options.workers > 1 else None
+        self.workers = FollowerPool(options, self.tables, self) if options.workers > 1 else None
         """The other processes that answer; None where this is the only one."""
         self.cache = BlockCache(options.block_cache_bytes // options.workers)
         self.threads = ReadThreads()

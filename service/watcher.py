@@ -37,7 +37,7 @@ from stelae.service.tables.counts import ServerCounts
 from stelae.service.tables.data_folder import DataFolder
 from stelae.service.tables.pinned_snapshots import Pins
 from stelae.service.tables.served_table import LINGER_S, Keeping, ServedTable, Serving
-from stelae.service.workers.follower_pool import Workers
+from stelae.service.workers.follower_pool import FollowerPool
 from stelae.service.writes.table_writer import Attachment, TableWriter
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
@@ -87,7 +87,7 @@ class Watcher:
         counts: ServerCounts,
         *,
         on_table: Callable[[ServedTable], None],
-        workers: Workers | None = None,
+        workers: FollowerPool | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:

@@ -24,9 +24,10 @@ from functools import cached_property
 from stelae.builder.base.owner_client import acknowledged
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError
 from stelae.log.reader import LogPart, log_parts
+from stelae.log.table_log import has_log, log_folder
 from stelae.ownership.epochs import Epoch
 from stelae.ownership.id_claims import IdRange, TableClaims, id_limit
-from stelae.ownership.takeover import LogRange, Takeover, durable_log_range, has_log, live_owner, log_folder, take_over
+from stelae.ownership.takeover import LogRange, Takeover, durable_log_range, live_owner, take_over
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.waiting import while_unavailable

@@ -43,7 +43,7 @@ from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, StoredRowDecoder, open_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +104,7 @@ def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, parts:
     if not parts:
         return None
     state = state_columns(schema)
-    decoder = RowDecoder(table, schema, state)
+    decoder = StoredRowDecoder(table, schema, state)
     read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, tuple(parts)), decoder.ddl)
     declared = {**as_declared([*schema.columns, *state]), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
     if parent is None:
@@ -138,7 +138,7 @@ def _places(parent: Snapshot) -> list[PartitionPlan]:
 class _PartReader:
     """Runs on executors: turns numbers of parts into the rows in them. Pickled with the task."""
 
-    decoder: RowDecoder
+    decoder: StoredRowDecoder
     parts: tuple[LogPart, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,7 +182,7 @@ class _Lookup:
     Batches come sorted by place: each bucket is opened once a task.
     """
 
-    decoder: RowDecoder
+    decoder: StoredRowDecoder
     buckets: tuple[tuple[str, ...], ...]
     """Files of each bucket of the parent, by place."""
 

@@ -18,7 +18,7 @@ from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.manifest import PartitionFiles
 from stelae.snapshot.warehouse import Table
-from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, StoredRowDecoder, open_bucket
 from stelae.spark.column_types import as_arrow_has_it
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def stored_rows(
         for bucket in partition.buckets
         if bucket.files
     ]
-    decoder = RowDecoder(table, schema, tuple(state))
+    decoder = StoredRowDecoder(table, schema, tuple(state))
     if not reads:
         frame = spark.createDataFrame([], decoder.ddl)
     else:
@@ -86,7 +86,7 @@ def as_declared(columns: Sequence[Column]) -> dict[str, Sql]:
 class _BucketReader:
     """Runs on executors: turns numbers of buckets into their rows. Pickled with the task."""
 
-    decoder: RowDecoder
+    decoder: StoredRowDecoder
     reads: tuple[BucketRead, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

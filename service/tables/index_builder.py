@@ -22,7 +22,7 @@ from threading import Event
 from stelae.errors import StelaeError
 from stelae.read.build_index import index_bytes, index_partition_in_background
 from stelae.read.hash_index import HashIndex
-from stelae.read.overlay import PartitionTablets
+from stelae.read.partition_tablets import PartitionTablets
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.service.tables.counts import TableCounts
 from stelae.service.tables.served_table import ServedTable

@@ -4,7 +4,7 @@
 
 The leader (service/workers/follower_handle.py) starts it, and it inherits these sockets:
 
-    CONTROL       what to serve (service/workers/shared_state.py) ──►    ◄── that it does, and what it counted
+    CONTROL       what to serve (service/workers/messages.py) ──►    ◄── that it does, and what it counted
     FORWARD       requests that the leader has to answer (service/workers/forwarding.py)
     CONNECTIONS   accepted connections (service/workers/connections.py)
 
@@ -47,8 +47,9 @@ from stelae.service.tables.counts import ServerCounts, WorkerCounts
 from stelae.service.tables.served_table import LINGER_S, ForwardToOwner, ServedTable
 from stelae.service.workers.channel import MESSAGE_LENGTH, Channel
 from stelae.service.workers.connections import OwnTarget, ReceivedConnections
+from stelae.service.workers.followed_table import FollowedTable, OpenTablets
 from stelae.service.workers.forwarding import Forwarder, Replayed
-from stelae.service.workers.shared_state import Ask, Begin, Drain, FollowedTable, OpenTablets, Report, TableState
+from stelae.service.workers.messages import Ask, Begin, Drain, Report, TableState
 from stelae.wire.http_api import lookup_path, prefix_lookup_path
 
 logger = logging.getLogger("stelae.server")

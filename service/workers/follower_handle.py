@@ -24,7 +24,7 @@ from stelae.service.tables.counts import WorkerCounts
 from stelae.service.workers.channel import Channel
 from stelae.service.workers.connections import FollowerTarget
 from stelae.service.workers.forwarding import Forwarded, answer_forwarded
-from stelae.service.workers.shared_state import (
+from stelae.service.workers.messages import (
     Ask,
     Begin,
     OpenFolders,

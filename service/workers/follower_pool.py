@@ -27,7 +27,7 @@ from stelae.service.options import ServerOptions
 from stelae.service.tables.counts import TableCounts, WorkerCounts
 from stelae.service.tables.served_table import ServedTable
 from stelae.service.workers.follower_handle import FollowerHandle
-from stelae.service.workers.shared_state import (
+from stelae.service.workers.messages import (
     Begin,
     Drain,
     SnapshotName,
@@ -52,7 +52,7 @@ END_S = 2.0
 """How long a follower may take to end behind its last request."""
 
 
-class Workers:
+class FollowerPool:
     """The followers of one server. Lives on the leader's event loop."""
 
     def __init__(self, options: ServerOptions, tables: Mapping[str, ServedTable], app: App) -> None:

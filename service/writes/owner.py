@@ -25,11 +25,12 @@ from stelae.errors import Conflict, CorruptData, StelaeError, Unavailable
 from stelae.log.errors import repeated
 from stelae.log.group_commit import GroupCommit
 from stelae.log.records import Inserted, Payload, Record, encode_insert_of_one, encode_record
+from stelae.log.table_log import log_folder
 from stelae.log.writer import LogWriter
 from stelae.ownership.epochs import TableOwnership
 from stelae.ownership.id_claims import TableClaims, id_limit
 from stelae.ownership.new_rows import GrantedIds, NewRows, unused_ids
-from stelae.ownership.takeover import Takeover, log_folder, owned_by_another
+from stelae.ownership.takeover import Takeover, owned_by_another
 from stelae.read.overlay import ORDINAL_BYTES
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.snapshot.warehouse import Table

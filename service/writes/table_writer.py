@@ -34,8 +34,9 @@ from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Un
 from stelae.log.errors import repeated
 from stelae.log.reader import Entry, read_log
 from stelae.log.replay import replay
+from stelae.log.table_log import log_folder, trim_log
 from stelae.ownership.new_rows import check_takes_inserts
-from stelae.ownership.takeover import Takeover, live_owner, log_folder, owned_by_another, take_over, trim_log
+from stelae.ownership.takeover import Takeover, live_owner, owned_by_another, take_over
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows

@@ -174,8 +174,9 @@ def _ids_json(table: Table) -> dict[str, Any] | None:
 
 def _owner_json(table: Table) -> dict[str, Any] | None:
     """Who may write to the table online, or mint its ids. None if it never had an owner."""
+    from stelae.log.table_log import log_folder
     from stelae.ownership.epochs import TableOwnership
-    from stelae.ownership.takeover import lives, log_folder
+    from stelae.ownership.takeover import lives
 
     current = TableOwnership(table.storage, str(table.name)).current()
     if current is None:

@@ -192,7 +192,7 @@ class AsyncClient(ClientBase):
         import aiohttp
         from yarl import URL
 
-        endpoint = self._operations.exchange.endpoint
+        endpoint = self._operations.requests.endpoint
         timeout_s = self._settings.timeout_s
         left_s = None if deadline is None else wait_s(math.inf, deadline)
         scheme = "https" if endpoint.secure else "http"

@@ -60,9 +60,9 @@ class Client(ClientBase):
     """
 
     def _open(self) -> None:
-        settings, exchange = self._settings, self._operations.exchange
+        settings, requests = self._settings, self._operations.requests
         self._transport = Transport(
-            exchange.endpoint, settings.all_headers(), settings.timeout_s, settings.connections, settings.tls
+            requests.endpoint, settings.all_headers(), settings.timeout_s, settings.connections, settings.tls
         )
         self._process = os.getpid()
 
@@ -247,7 +247,7 @@ class Client(ClientBase):
     def _run(self, steps: Steps[T]) -> T:
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._operations.exchange.budget.after_fork()
+            self._operations.requests.budget.after_fork()
         seconds = self._settings.deadline_s
         return self._drive(steps, None if seconds is None else time.monotonic() + seconds)
 

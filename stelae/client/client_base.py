@@ -70,12 +70,12 @@ class ClientBase(ABC):
 
     @property
     def url(self) -> str:
-        return self._operations.exchange.url
+        return self._operations.requests.url
 
     @property
     def stats(self) -> ClientStats:
         """What this client has done so far."""
-        return self._operations.exchange.counters.snapshot()
+        return self._operations.requests.counters.snapshot()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

@@ -2,7 +2,7 @@
 
 An operation is a generator of steps (`steps.py`), which `Client` and `AsyncClient` carry out.
 
-    arguments, checked ──keys as JSON or Arrow──► exchange, one or many ──► rows in Python types, or a table
+    arguments, checked ──keys as JSON or Arrow──► requests, one or many ──► rows in Python types, or a table
 
 Keys in lists travel as JSON and give lists of dicts; keys in tables travel as Arrow and give tables. A call of many
 requests is answered from one snapshot: that of its first.
@@ -22,7 +22,7 @@ from stelae.client.dataframes import KeyTable, as_key_table
 from stelae.client.json_codec import JsonCodec, Key, Row
 from stelae.client.replies import Reply, aligned, readable_schemas, reading, table_info
 from stelae.client.results import InsertedRows, Page, PrefixRows, Rows, SnapshotGone, TableInfo
-from stelae.client.retried_requests import Exchange
+from stelae.client.retried_requests import RetriedRequests
 from stelae.client.settings import ClientSettings
 from stelae.client.steps import Steps, Together
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
@@ -49,20 +49,20 @@ class Operations:
     """The operations of one client. Holds what the client knows of tables."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self.exchange = Exchange(settings)
+        self.requests = RetriedRequests(settings)
         self._batch_size = settings.batch_size
         self._codecs: dict[str, JsonCodec] = {}
 
     # Tables
 
     def tables(self) -> Steps[list[TableInfo]]:
-        answer = yield from self.exchange.get(wire.TABLES_PATH)
+        answer = yield from self.requests.get(wire.TABLES_PATH)
         with reading(answer):
             return [table_info(body, answer) for body in answer.body["tables"]]
 
     def describe(self, table: str) -> Steps[TableInfo]:
         name = table_name(table)
-        answer = yield from self.exchange.get(wire.table_path(name))
+        answer = yield from self.requests.get(wire.table_path(name))
         with reading(answer):
             info = table_info(answer.body, answer)
             if info.schema is not None:
@@ -80,8 +80,8 @@ class Operations:
         if path is None:
             rows: Rows = yield from self.lookup_many(name, [key], columns=columns, snapshot=snapshot)
             return rows[0]
-        self.exchange.counters.keys += 1
-        answer = yield from self.exchange.get(path, snapshot)
+        self.requests.counters.keys += 1
+        answer = yield from self.requests.get(path, snapshot)
         with reading(answer):
             row = answer.body["row"]
         if row is None:
@@ -109,7 +109,7 @@ class Operations:
         check_names_are_for_tables(found=found)
         codec = self._codecs.get(name) or (yield from self._codec(name))
         keys_json = codec.keys_to_json(key_list(keys, "lookup_many"))
-        self.exchange.counters.keys += len(keys_json)
+        self.requests.counters.keys += len(keys_json)
         return (yield from self._restarted(snapshot, lambda: self._lookup_list(name, keys_json, columns, snapshot)))
 
     def prefix_lookup(
@@ -133,8 +133,8 @@ class Operations:
             "columns": column_list(columns),
         }
         if page_token is None:
-            self.exchange.counters.keys += 1
-        answer = yield from self.exchange.post(wire.prefix_lookup_path(name), body, snapshot)
+            self.requests.counters.keys += 1
+        answer = yield from self.requests.post(wire.prefix_lookup_path(name), body, snapshot)
         with reading(answer):
             rows, token = answer.body["rows"], answer.body["next_page_token"]
             decoded = yield from self._decoded(name, rows)
@@ -184,7 +184,7 @@ class Operations:
         check_names_are_for_tables(found=found, inserted=inserted)
         codec = self._codecs.get(name) or (yield from self._codec(name))
         keys_json = codec.keys_to_json(key_list(keys, "insert_if_not_exists"))
-        self.exchange.counters.keys += len(keys_json)
+        self.requests.counters.keys += len(keys_json)
         return (yield from self._insert_list(name, keys_json, columns))
 
     # Keys in lists: JSON
@@ -242,7 +242,7 @@ class Operations:
         """Ask about some keys of a call, those from `start` on."""
         body = {"keys": keys, "columns": column_list(columns)}
         try:
-            return (yield from self.exchange.post(path, body, snapshot))
+            return (yield from self.requests.post(path, body, snapshot))
         except InvalidRequest as exc:
             if start and exc.place:
                 exc.place = _KEY_PLACE.sub(lambda match: f"keys[{int(match[1]) + start}]", exc.place)
@@ -254,7 +254,7 @@ class Operations:
             yield from self.describe(name)
             codec = yield from self._codec(name)
             if not codec.fits(rows):
-                raise self.exchange.unfit(name)
+                raise self.requests.unfit(name)
         return codec.rows_to_python(rows)
 
     # Keys in tables: Arrow
@@ -265,7 +265,7 @@ class Operations:
         from stelae.client.arrow_codec import concatenated, table_of
 
         selection, keys = yield from self._prepared(name, columns, key_table, (found,))
-        self.exchange.counters.keys += len(keys)
+        self.requests.counters.keys += len(keys)
         path = wire.lookup_path(name)
 
         def part(start: int, pinned: int | None) -> Steps[tuple[pa.Table, int]]:
@@ -284,7 +284,7 @@ class Operations:
         from stelae.client.arrow_codec import concatenated, table_of
 
         selection, keys = yield from self._prepared(name, columns, key_table, (found, inserted))
-        self.exchange.counters.keys += len(keys)
+        self.requests.counters.keys += len(keys)
         path = wire.insert_path(name)
         tables: list[pa.Table] = []
         snapshot: int | None = None
@@ -307,7 +307,7 @@ class Operations:
         part = keys.part(start, min(start + self._batch_size, len(keys)))
         body = keys.body(part)
         encoded = selection.encoded
-        answer = yield from self.exchange.arrow_rows(path, selection.query(encoded), body, snapshot)
+        answer = yield from self.requests.arrow_rows(path, selection.query(encoded), body, snapshot)
         self._check_aligned(answer, part.num_rows, path)
         inserted = answer.inserted
         for attempt in range(3):
@@ -317,13 +317,13 @@ class Operations:
                 break
             except UnfitError as exc:
                 if attempt == 2 or (attempt == 1 and not encoded):
-                    raise self.exchange.unfit(name) from exc
+                    raise self.requests.unfit(name) from exc
                 if attempt == 0:
                     yield from self.describe(name)
                     continue
             # The server has rows of a version that it does not describe: it has to decode them itself.
             encoded = False
-            answer = yield from self.exchange.arrow_rows(path, selection.query(encoded), body, snapshot)
+            answer = yield from self.requests.arrow_rows(path, selection.query(encoded), body, snapshot)
             self._check_aligned(answer, part.num_rows, path)
         return _ArrowRows(
             arrays,
@@ -344,7 +344,7 @@ class Operations:
         from stelae.client.arrow_codec import concatenated
 
         selection, keys = yield from self._prepared(name, columns, key_table, (prefix_index,), prefixes=True)
-        self.exchange.counters.keys += len(keys)
+        self.requests.counters.keys += len(keys)
 
         def part(start: int, pinned: int | None) -> Steps[tuple[pa.Table, int]]:
             tables: list[pa.Table] = []
@@ -382,9 +382,9 @@ class Operations:
         if token is not None:
             parameters[wire.PAGE_TOKEN_PARAMETER] = token
         query = "&".join(filter(None, (selection.query(encoded=False), urlencode(parameters))))
-        answer = yield from self.exchange.arrow_rows(path, query, body, snapshot)
+        answer = yield from self.requests.arrow_rows(path, query, body, snapshot)
         if answer.prefixes is None:
-            raise self.exchange.garbled(path, "prefix")
+            raise self.requests.garbled(path, "prefix")
         for attempt in range(2):
             codec = yield from self._codec(name)
             try:
@@ -392,7 +392,7 @@ class Operations:
                 break
             except UnfitError as exc:
                 if attempt:
-                    raise self.exchange.unfit(name) from exc
+                    raise self.requests.unfit(name) from exc
                 yield from self.describe(name)
         table = prefixed_table(selection, arrays, answer.prefixes, start, prefix_index, answer.snapshot)
         return table, answer.next_page_token, answer.snapshot
@@ -445,9 +445,9 @@ class Operations:
 
     def _check_aligned(self, answer: RowsAnswer, keys: int, path: str) -> None:
         if len(answer.rows) != keys:
-            raise self.exchange.garbled(path, f"rows: {len(answer.rows):,} for {keys:,} keys")
+            raise self.requests.garbled(path, f"rows: {len(answer.rows):,} for {keys:,} keys")
         if answer.inserted is None and path.endswith(wire.INSERT_IF_NOT_EXISTS):
-            raise self.exchange.garbled(path, "inserted")
+            raise self.requests.garbled(path, "inserted")
 
     # Parts of calls
 
@@ -485,7 +485,7 @@ class Operations:
             if info.schema is None:
                 raise Unavailable(
                     f"the server can't read the definition of table {name}",
-                    place=self.exchange.url,
+                    place=self.requests.url,
                     hint=f"it says: {info.details.get('error')}",
                 )
         return self._codecs[name]

@@ -1,4 +1,4 @@
-"""One exchange with the server: a request is composed, sent until it is answered, and its answer read.
+"""One request: composed, sent again until it is answered or given up, and its answer read.
 
     get, post ──► Reply          JSON there and back
     arrow_rows ──► RowsAnswer    an Arrow stream there and back
@@ -29,8 +29,8 @@ MIN_COMPRESSED_BYTES = 1_000
 """A shorter body is not worth compressing."""
 
 
-class Exchange:
-    """All exchanges of one client. Holds its settings, its budget of repetitions and its counts."""
+class RetriedRequests:
+    """All requests of one client. Holds its settings, its budget of repetitions and its counts."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings

@@ -16,6 +16,3 @@ here opens a file or knows a snapshot.
     byte_cursor.py   bytes of many rows or keys: taken apart and put together; errors.py: what goes wrong in a codec
     key_batch.py     many keys as columns: for batches of lookups
 """
-
-KeyBytes = bytes
-"""An encoded key, as in the sorted files (docs/format.md#keys)."""

@@ -41,6 +41,9 @@ from stelae.schema.types import INTEGERS, Binary, String
 if TYPE_CHECKING:
     from stelae.schema.table_schema import Column
 
+KeyBytes = bytes
+"""An encoded key, as in the sorted files."""
+
 
 class KeyCodec:
     """Encodes and decodes the keys of one table.

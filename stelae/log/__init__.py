@@ -7,6 +7,7 @@ records.py            what an online write says; segments.py: files of such reco
 counted_segments.py   which segments count, and up to which record
 reader.py             the log read, by anybody, and recovered, by its next owner
 writer.py             the log written, by its owner; group_commit.py: by many requests at a time
+table_log.py          where a table's log is, and which part of it can go
 replay.py             rows of the log above a snapshot
 errors.py             what went wrong with a log, and what to do
 """

@@ -24,14 +24,15 @@ from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
-from stelae.errors import Conflict, InvalidRequest, StelaeError, Unavailable
+from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.log.reader import LogState, newest_epoch, recover
-from stelae.log.writer import LogWriter, remove_covered
+from stelae.log.table_log import check_has_folder, log_folder
+from stelae.log.writer import LogWriter
 from stelae.ownership.epochs import FIRST_EPOCH, Epoch, OwnerKind, TableOwnership
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.file_lock import abandoned_locks, is_locked, try_lock, unlock
-from stelae.storage.paths import EPOCH_FOLDER, LOG_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
+from stelae.storage.paths import EPOCH_FOLDER, epoch_lock_path, epoch_path, parse_epoch_lock_path
 from stelae.storage.storage import Storage
 
 
@@ -198,35 +199,6 @@ def durable_log_range(table: Table, parent: Snapshot | None, *, durable: int = 0
         )
     first = 0 if parent is None else parent.log_offset
     return LogRange(first, max(first, state.last_flush, min(durable, state.end)))
-
-
-def check_has_folder(table: Table) -> None:
-    """InvalidRequest for a table that can't have a log, and so no online writes."""
-    if log_folder(table.storage) is None:
-        raise InvalidRequest(
-            f"the log of table {table.name} needs a local folder",
-            place=table.url,
-            hint="online writes are for warehouses on a local folder; add rows here with a build: stelae build",
-        )
-
-
-def has_log(table: Table) -> bool:
-    """Whether the table ever took online writes."""
-    folder = log_folder(table.storage)
-    return folder is not None and newest_epoch(folder) > 0
-
-
-def log_folder(storage: Storage) -> Path | None:
-    """Where the table's log is; None on storage without local folders."""
-    return storage.local_path(LOG_FOLDER)
-
-
-def trim_log(table: Table) -> tuple[str, ...]:
-    """Remove the segments of the log that every retained snapshot covers. For the owner. Returns their names."""
-    folder = log_folder(table.storage)
-    if folder is None:
-        return ()
-    return remove_covered(folder, min((s.log_offset for s in table.snapshots.retained()), default=0))
 
 
 def empty_snapshot(table: Table) -> Snapshot:

@@ -13,7 +13,7 @@ from threading import Event
 from stelae.errors import Unavailable
 from stelae.read.background_process import run_in_background_process
 from stelae.read.hash_index import build_hash_index, needed_bytes
-from stelae.read.overlay import PartitionTablets
+from stelae.read.partition_tablets import PartitionTablets
 from stelae.rocksdb.tablet import Tablet
 
 SCANNED_ROWS = 65_536

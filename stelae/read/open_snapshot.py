@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from stelae.encoding.partitions import partition_from_json
 from stelae.errors import Unavailable
-from stelae.read.overlay import PartitionIndex, PartitionTablets
+from stelae.read.partition_tablets import PartitionIndex, PartitionTablets
 from stelae.read.prepare_tablets import Preparation, prepare_tablets, prepare_tablets_in_background
 from stelae.read.snapshot_reader import SnapshotReader
 from stelae.read.table_reader import TableReader

@@ -1,7 +1,6 @@
 """The overlay: online rows above the buckets of a snapshot.
 
-    PartitionTablets     the open buckets of one partition of the snapshot
-    OverlaidPartition    the same with online rows above them
+    OverlaidPartition    the open buckets of a partition (PartitionTablets) with online rows above them
     OverlaidTablet       one of its buckets: reads like its tablet
 
 Online rows are those that were written since the snapshot. Of one key counts, in this order: the snapshot's row if it
@@ -16,45 +15,19 @@ The ordinal numbers the buckets of a reader, across its partitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from stelae.encoding.key_batch import KeyValues
 from stelae.encoding.keys import prefix_end
 from stelae.encoding.row_header import FLAGS_AT, HIDDEN_FLAG
-from stelae.read.hash_index import HashIndex
+from stelae.read.partition_tablets import PartitionTablets
 from stelae.rocksdb.online_rows import OnlineRows
 from stelae.rocksdb.tablet import Tablet
 
 ORDINAL_BYTES = 4
 FLAGS, HIDDEN_FLAGS = slice(FLAGS_AT, FLAGS_AT + 1), bytes([HIDDEN_FLAG])
 """Where a stored row says that it is hidden, and how. Row bytes that are cut are left to the decoders."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionTablets:
-    """The open buckets of one partition; None where a bucket is empty."""
-
-    folder: str
-    values: KeyValues
-    """Physical partition values."""
-    bucket_count: int
-    tablets: tuple[Tablet | None, ...]
-    rows: int = 0
-    """Stored rows, hidden ones too."""
-    index: PartitionIndex = field(default_factory=lambda: PartitionIndex())
-
-
-class PartitionIndex:
-    """Where the hash index of a partition appears when somebody has made it. Shared by all readers of its tablets.
-
-    The only thing of a reader that changes, and no answer with it: an index says what the tablets say, sooner. To swap
-    the reader instead would send inserts that are under way round again, and drop what is kept for each reader (parsed
-    queries, pins, what followers know), once for each partition of a table.
-    """
-
-    def __init__(self) -> None:
-        self.made: HashIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,10 @@ from stelae.read.overlay import (
     ORDINAL_BYTES,
     AnyPartition,
     OverlaidTablet,
-    PartitionTablets,
     ordinal_prefix,
     overlay,
 )
+from stelae.read.partition_tablets import PartitionTablets
 from stelae.read.prefix_scan import PrefixesScan, PrefixScan, RowPage
 from stelae.read.projection import JsonRow, Projection
 from stelae.read.table_reader import TableReader

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rocksdict
 
-from stelae.encoding import KeyBytes
+from stelae.encoding.keys import KeyBytes
 from stelae.errors import InvalidRequest
 from stelae.rocksdb.database import BLOCK_BYTES, database_options, rocksdb_error, table_options
 from stelae.schema.options import FileOptions

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from stelae.encoding import KeyBytes
 from stelae.storage.paths import PartitionValue
+
+if TYPE_CHECKING:
+    from stelae.encoding.keys import KeyBytes
 
 MANIFEST_FORMAT = 1  # On disk. Never renumber.
 

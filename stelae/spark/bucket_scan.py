@@ -1,6 +1,6 @@
 """Rows of a snapshot read from its files, for Spark: what builds start from, and what `format("stelae")` gives.
 
-    bucket's sorted files ──open_bucket──► tablet ──scan──► keys and rows ──RowDecoder──► Arrow batches
+    bucket's sorted files ──open_bucket──► tablet ──scan──► keys and rows ──StoredRowDecoder──► Arrow batches
 
 No server is asked. Runs on executors, which open the files of a bucket in a folder of their own; no Spark in here.
 """
@@ -34,7 +34,7 @@ SCAN_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
-class RowDecoder:
+class StoredRowDecoder:
     """Keys and rows as they are stored, made columns. Pickled with the tasks that read."""
 
     table: Table

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, 
 from stelae.errors import InvalidRequest, StelaeError, Unavailable
 from stelae.schema import types as t
 from stelae.snapshot.warehouse import Table, Warehouse
-from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, RowDecoder, open_bucket
+from stelae.spark.bucket_scan import SCAN_BATCH_ROWS, StoredRowDecoder, open_bucket
 from stelae.spark.column_types import HIDDEN_COLUMN, as_arrow_has_it
 from stelae.spark.errors import raise_marked, show_stelae_errors
 
@@ -199,7 +199,7 @@ class StelaeReader(DataSourceReader):
         if not partition.files:
             return
         shown = [name for name in self.names if name in self._value_names]
-        decoder = RowDecoder(self.table, self.table.schema, only=tuple(shown))
+        decoder = StoredRowDecoder(self.table, self.table.schema, only=tuple(shown))
         with open_bucket(self.table.storage, partition.files) as tablet:
             if partition.keys is None:
                 rows = tablet.scan()

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from stelae.read.open_snapshot import scratch_folder
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
-from stelae.verify.problem import Problem
-from stelae.verify.verify_files import FileChecks
+from stelae.verify.verify_files import FileChecks, Problem
 from stelae.verify.verify_ids import id_problems, ownership_problems
 
 

@@ -37,12 +37,20 @@ from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snap
 from stelae.snapshot.warehouse import Table
 from stelae.storage.storage import Storage
 from stelae.units import MIB
-from stelae.verify.problem import Problem, told
 
 CHECKED_ROWS = 16_384
 """Rows of a file that are decoded at a time."""
 SAMPLED_KEYS = 16
 """Keys of each bucket that are looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be."""
+
+    place: str
+    """A file's path below the table, or a key."""
+    message: str
 
 
 @dataclass
@@ -190,3 +198,9 @@ def found_and_stored(reader: SnapshotReader, key: dict[str, Any], row: bytes) ->
     values = reader.table.key_from_json(key)
     columns = reader.table.all_columns
     return reader.lookup(values, columns), columns.row(values, row)
+
+
+def told(error: StelaeError, known: str = "") -> str:
+    """The message of an error, and its place unless the reader knows it already."""
+    place = f" ({error.place})" if error.place and error.place != known else ""
+    return f"{error.message}{place}"

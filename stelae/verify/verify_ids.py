@@ -19,6 +19,7 @@ import pyarrow as pa
 from stelae.errors import CorruptData, NotFound
 from stelae.log.reader import read_log, recover
 from stelae.log.replay import replay
+from stelae.log.table_log import has_log, log_folder
 from stelae.ownership.epochs import FIRST_EPOCH, TableOwnership, check_epochs_are_gapless
 from stelae.ownership.id_claims import (
     BIGINT_LIMIT,
@@ -29,7 +30,6 @@ from stelae.ownership.id_claims import (
     check_claims_are_disjoint,
     id_limit,
 )
-from stelae.ownership.takeover import has_log, log_folder
 from stelae.read.open_snapshot import open_snapshot
 from stelae.rocksdb.block_cache import BlockCache
 from stelae.rocksdb.online_rows import OnlineRows
@@ -37,7 +37,7 @@ from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import CLAIM_FOLDER, EPOCH_FOLDER, claim_path, epoch_path
 from stelae.units import MIB
-from stelae.verify.problem import Problem
+from stelae.verify.verify_files import Problem
 
 DECODED_ROWS = 16_384
 """Rows whose ids are looked at together."""

@@ -38,9 +38,10 @@ from stelae.builder.base.owner_client import acknowledged
 from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.log.reader import read_log, recover
 from stelae.log.records import Inserted
+from stelae.log.table_log import log_folder, trim_log
 from stelae.ownership.id_claims import TableClaims, id_limit
 from stelae.ownership.new_rows import NewRows
-from stelae.ownership.takeover import durable_log_range, live_owner, log_folder, take_over, trim_log
+from stelae.ownership.takeover import durable_log_range, live_owner, take_over
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.rocksdb.tablet import Tablet

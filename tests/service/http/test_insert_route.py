@@ -20,9 +20,10 @@ import stelae.log.writer
 from stelae.errors import Unavailable
 from stelae.log.reader import read_log
 from stelae.log.records import Inserted
+from stelae.log.table_log import log_folder
 from stelae.ownership.epochs import TableOwnership
 from stelae.ownership.id_claims import INT_LIMIT, TableClaims
-from stelae.ownership.takeover import log_folder, take_over
+from stelae.ownership.takeover import take_over
 from stelae.service.writes.table_writer import WriteState
 from stelae.snapshot.warehouse import Table, Warehouse
 from tests.service.serving import Server, call, serving

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.errors import Unavailable
-from stelae.read.overlay import PartitionIndex
+from stelae.read.partition_tablets import PartitionIndex
 from stelae.service.tables import index_builder as hash_indexes
 from stelae.service.tables.index_builder import IndexBuilder
 from stelae.snapshot.warehouse import Table, Warehouse

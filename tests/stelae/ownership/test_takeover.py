@@ -18,16 +18,14 @@ import pytest
 from stelae.errors import Conflict, InvalidRequest, Unavailable
 from stelae.log.reader import read_log
 from stelae.log.records import Inserted
+from stelae.log.table_log import has_log, log_folder, trim_log
 from stelae.ownership.epochs import TableOwnership
 from stelae.ownership.takeover import (
     LogRange,
     Takeover,
     durable_log_range,
-    has_log,
     live_owner,
-    log_folder,
     take_over,
-    trim_log,
 )
 from stelae.snapshot.warehouse import Table, Warehouse
 
