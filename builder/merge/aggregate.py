@@ -59,7 +59,7 @@ from stelae.builder.plan.columns import (
     TOP_COLUMN,
 )
 from stelae.builder.plan.row_errors import raise_for_row
-from stelae.builder.plan.sql_text import Operand, Query, Sql, all_of, any_of, col, fn, sql, struct, when
+from stelae.builder.plan.sql_text import Case, Operand, Query, Sql, all_of, any_of, col, fn, sql, struct, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, POSITIONS, ColumnRule, MergeRules
 from stelae.schema.table_schema import Column
@@ -102,8 +102,12 @@ class _Aggregation:
         """One row a key; `tasks` are the columns of the task that records are on, if they have been sent there."""
         order = self.order
         counted: Operand = 1
-        for text, hint, refused in self.refusals():
-            counted = when(refused, raise_for_row(text, "", self.schema, hint=hint).cast("INT")).otherwise(counted)
+        if refusals := self.refusals():
+            # Branches of one CASE, not one inside of another: Spark's parser gives up at some hundreds of these.
+            cases = Case("CASE END")
+            for text, hint, refused in reversed(refusals):
+                cases = cases.when(refused, raise_for_row(text, "", self.schema, hint=hint).cast("INT"))
+            counted = cases.otherwise(1)
         totals = {RECORDS_COLUMN: fn.sum(when(order.whole, counted).otherwise(0))}
         if self.may_be_hidden:
             # A removal by a partial update leaves what it does not set, if there is any of it.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -215,14 +214,18 @@ def struct(fields: Mapping[str, Operand]) -> Sql:
 
 def all_of(conditions: Iterable[Sql]) -> Sql:
     """The conjunction; true for none."""
-    found = list(conditions)
-    return reduce(Sql.__and__, found) if found else sql(True)
+    return _chain("AND", conditions, none=True)
 
 
 def any_of(conditions: Iterable[Sql]) -> Sql:
     """The disjunction; false for none."""
-    found = list(conditions)
-    return reduce(Sql.__or__, found) if found else sql(False)
+    return _chain("OR", conditions, none=False)
+
+
+def _chain(operator: str, conditions: Iterable[Sql], *, none: bool) -> Sql:
+    # In one pair of parentheses: Spark's parser gives up at some hundreds inside of each other.
+    texts = [condition.text for condition in conditions]
+    return Sql(f"({f' {operator} '.join(texts)})") if texts else sql(none)
 
 
 def window(partition: Sequence[Sql], order: Sequence[str] = (), rows: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan.sql_text import Query, col, fn, sql
+from stelae.builder.plan.sql_text import Query, all_of, any_of, col, fn, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,3 +55,12 @@ def test_names_and_texts_arrive_as_they_are(spark: SparkSession) -> None:
     assert found.columns == [*odd, "n"]
     assert found.head()[:-1] == tuple(name + name for name in odd)  # type: ignore[index]
     assert spark.conf.get("spark.sql.variable.substitute") == "true"
+
+
+def test_conditions_on_two_thousand_columns_can_be_parsed(spark: SparkSession) -> None:
+    rows = spark.range(1).selectExpr(*[f"{number} AS c{number}" for number in range(2000)])
+    conditions = [col(name) > 0 for name in rows.columns]
+
+    found = Query.of(rows).select({"all": all_of(conditions), "any": any_of(conditions), "none": all_of([])}).frame()
+
+    assert found.head() == (False, True, True)
