@@ -18,6 +18,7 @@ from stelae.cli.arguments import (
     parse_duration,
 )
 from stelae.errors import CorruptData
+from stelae.snapshot import retention
 
 MIN_GRACE_S = 3600.0
 """A shorter grace gets a warning: a build that is under way could lose its files."""
@@ -59,7 +60,9 @@ def expire(
     `stelae clean` then removes their files.
     """
     found = open_table(warehouse, table)
-    expired = found.snapshots.expire(found.schema.options.snapshot_num_retained if retain is None else retain)
+    expired = retention.expire(
+        found.snapshots, found.schema.options.snapshot_num_retained if retain is None else retain
+    )
     kept = screen.count_text(len(found.snapshots.retained_ids()), "snapshot")
     if not expired:
         screen.say(f"{found.name}: nothing to expire, {kept} kept")
@@ -87,7 +90,7 @@ def clean(
     store = open_warehouse(warehouse)
     for name in [table] if table else store.tables():
         found = store.table(name)
-        report = found.snapshots.clean(grace_s=grace_s, now_ms=_now_ms(), dry_run=dry_run)
+        report = retention.clean(found.snapshots, grace_s=grace_s, now_ms=_now_ms(), dry_run=dry_run)
         if dry_run:
             for file in report.files:
                 screen.say(f"{found.name}: {file.path}  {screen.size_text(file.bytes)}")

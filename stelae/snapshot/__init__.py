@@ -3,5 +3,5 @@ tables.
 
     warehouse.py     databases and tables, every version of their definitions
     manifest.py      a snapshot as a value; manifest_checks.py its invariants, manifest_json.py its file
-    snapshots.py     commit, rollback, expire, clean
+    snapshots.py     commit, rollback, fence; retention.py: expire, clean
 """

@@ -6,20 +6,7 @@
 
 A commit is one put-if-absent of the next number: of two builds on one parent, one gets the name and the other
 Conflict. A number that was free again could be taken by a writer that slept through everything since, so the names
-stay for good (docs/decisions/0001). Expiring frees data files only.
-
-What may be deleted, and when. `clean` holds no lock, so it argues instead. Let the grace be longer than any build,
-rollback or load of a snapshot takes. `clean` lists the data files first, and the snapshots after that:
-
-1. A file of a snapshot in that list is named there: kept.
-2. A snapshot committed later names new files, and files of its parent. New files were uploaded less than one grace
-   ago, before or after they were listed: too young to delete. The parent was the newest when it was followed, hence
-   not expired; its files are kept by 1, or by 2 in turn.
-3. A rollback committed later names files of a snapshot that was not expired when the rollback began. So a floor above
-   it was put after that, less than one grace ago: `clean` does not look at floors that young (docs/decisions/0003).
-
-A server that loads a snapshot while it expires has the grace to finish, by 3. If any manifest that counts cannot be
-read, nothing is deleted.
+stay for good (docs/decisions/0001). `stelae/snapshot/retention.py` expires snapshots, which frees data files only.
 """
 
 from __future__ import annotations
@@ -28,35 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from stelae.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
+from stelae.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot
 from stelae.snapshot.manifest_json import decode_snapshot, encode_snapshot
 from stelae.storage.paths import (
     SNAPSHOT_FOLDER,
-    floor_path,
     parse_floor_path,
     parse_snapshot_path,
-    parse_sst_path,
     snapshot_path,
 )
-from stelae.storage.storage import Storage, StoredFile, exists, put_or_settle
+from stelae.storage.storage import Storage, exists, put_or_settle
 
 FIRST_SNAPSHOT_ID = 1
 ROLLBACK_PROPERTY = "rollback.to"  # On disk. Never rename.
-
-
-@dataclass(frozen=True, slots=True)
-class CleanReport:
-    """What `clean` removed, or would remove."""
-
-    files: tuple[StoredFile, ...]
-    """Data files that no snapshot names and left-overs of killed writers, sorted by path."""
-    kept_young: int
-    """Files that no snapshot names but that are younger than the grace."""
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
 
 
 class TableSnapshots:
@@ -74,12 +45,12 @@ class TableSnapshots:
 
     def latest_id(self) -> int | None:
         """The newest snapshot, None before the first build. One listing."""
-        return self._listing().latest or None
+        return self.listing().latest or None
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot, None before the first build."""
         snapshot_id = self.latest_id()
-        return None if snapshot_id is None else self._load(snapshot_id)
+        return None if snapshot_id is None else self.load(snapshot_id)
 
     def has_newer(self, snapshot_id: int | None) -> bool:
         """Whether anything was committed after this snapshot (None: anything at all). One small request."""
@@ -87,7 +58,7 @@ class TableSnapshots:
 
     def read(self, snapshot_id: int | None = None) -> Snapshot:
         """A snapshot that is retained, by default the newest. NotFound when it never was or is expired."""
-        listing = self._listing()
+        listing = self.listing()
         if snapshot_id is None and not listing.latest:
             raise NotFound(
                 f"table {self.table} has no snapshot yet",
@@ -95,7 +66,7 @@ class TableSnapshots:
                 hint=f"build it: stelae build {self.table} INPUT",
             )
         if snapshot_id is None:
-            return self._load(listing.latest)
+            return self.load(listing.latest)
         if snapshot_id < listing.floor:
             raise NotFound(
                 f"snapshot {snapshot_id} of {self.table} is expired",
@@ -108,19 +79,19 @@ class TableSnapshots:
                 place=self.table,
                 hint=f"it has {listing.floor} to {listing.latest}" if listing.latest else "it was never built",
             )
-        return self._load(snapshot_id)
+        return self.load(snapshot_id)
 
     def retained_ids(self) -> tuple[int, ...]:
         """Snapshots that can be read, oldest first."""
-        return tuple(self._listing().retained)
+        return tuple(self.listing().retained)
 
     def retained(self) -> tuple[Snapshot, ...]:
         """Snapshots that can be read, oldest first."""
-        return tuple(map(self._load, self.retained_ids()))
+        return tuple(map(self.load, self.retained_ids()))
 
     def floor(self) -> int:
         """Snapshots below this id are expired; 1 as long as none is."""
-        return self._listing().floor
+        return self.listing().floor
 
     def missing_files(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Paths of its files that are not on storage in the size it says. One listing of the table; reads no data."""
@@ -144,7 +115,7 @@ class TableSnapshots:
             )
         latest = self.latest_id() or FIRST_SNAPSHOT_ID - 1
         if latest >= snapshot.id:
-            return self._own(self._load(snapshot.id), snapshot)
+            return self._own(self.load(snapshot.id), snapshot)
         if latest != snapshot.id - 1:
             raise InvalidRequest(
                 f"snapshot {snapshot.id} of {self.table} cannot follow snapshot {latest}", place=self.table
@@ -153,7 +124,7 @@ class TableSnapshots:
         if missing:
             raise CorruptData(
                 f"snapshot {snapshot.id} names {len(missing)} files that are not on storage in the size it says",
-                place=self._place(missing[0]),
+                place=self.place_of(missing[0]),
                 hint="nothing was committed; a clean-up whose grace is shorter than the build may have removed them",
             )
         stored = put_or_settle(
@@ -161,7 +132,7 @@ class TableSnapshots:
             snapshot_path(snapshot.id),
             data,
             snapshot,
-            lambda: self._load(snapshot.id),
+            lambda: self.load(snapshot.id),
             doubt=f"snapshot {snapshot.id} of {self.table} was committed",
             hint="commit the same snapshot again: that is safe, and says which",
         )
@@ -183,7 +154,7 @@ class TableSnapshots:
         latest = self.latest_id() or to
         if to == latest:
             raise InvalidRequest(f"snapshot {to} is the newest of {self.table} already", place=self.table)
-        content = stacked(self._load(latest), target) if self.keeps_keys else target
+        content = stacked(self.load(latest), target) if self.keeps_keys else target
         return self.commit(
             replace(
                 content,
@@ -215,60 +186,9 @@ class TableSnapshots:
         try:
             return self.commit(fence)
         except Conflict:
-            return self._load(self.latest_id() or number)
-
-    def expire(self, retain: int) -> tuple[int, ...]:
-        """Keep the newest `retain` snapshots; returns the ids that expired now. `clean` frees their files later."""
-        if retain < 1:
-            raise InvalidRequest(
-                f"cannot retain {retain} snapshots", place="snapshot.num-retained", hint="the newest one is always kept"
-            )
-        listing = self._listing()
-        floor = listing.latest - retain + 1
-        expired = tuple(range(listing.floor, floor))
-        if expired:
-            try:
-                self.storage.put_if_absent(floor_path(floor), b"")
-            except AlreadyExists:
-                return ()  # somebody else expired the same ones
-        return expired
-
-    def clean(self, *, grace_s: float, now_ms: int, dry_run: bool = False) -> CleanReport:
-        """Delete what no snapshot needs and what is older than the grace: data files, and left-overs of killed writers.
-
-        `grace_s` must be longer than any build, rollback or load takes (the head of this module says why). `now_ms`
-        is the caller's clock, which must agree with the storage's to well within the grace. Other files are left
-        alone.
-        """
-        if grace_s < 0:
-            raise InvalidRequest(f"the grace is {grace_s} s", hint="it has to be longer than the longest build")
-        before_ms = now_ms - int(grace_s * 1000)
-        # Files first, snapshots after: a commit in between is then seen.
-        unnamed = [file for file in self.storage.list() if parse_sst_path(file.path)]
-        unfinished = list(self.storage.unfinished())
-        named = self._named_files(before_ms)
-        garbage = [file for file in unnamed if file.path not in named] + unfinished
-        old = tuple(sorted((file for file in garbage if file.modified_ms <= before_ms), key=lambda file: file.path))
-        if not dry_run:
-            for file in old:
-                self.storage.delete(file.path)
-        return CleanReport(old, kept_young=len(garbage) - len(old))
+            return self.load(self.latest_id() or number)
 
     # Leaves
-
-    def _named_files(self, before_ms: int) -> frozenset[str]:
-        """Paths that snapshots name, without those that expired before `before_ms`."""
-        listing = self._listing(before_ms)
-        place = self._place(SNAPSHOT_FOLDER)
-        check_floor(listing.floor, listing.latest, place)
-        try:
-            return frozenset(file.path for snapshot_id in listing.retained for file in self._load(snapshot_id).files)
-        except NotFound as exc:
-            raise CorruptData(
-                f"{self.table} lacks a manifest between {listing.floor} and {listing.latest}; nothing was deleted",
-                place=exc.place or place,
-                hint="restore it, or expire it: snapshots below the floor need no manifest",
-            ) from exc
 
     def _own(self, stored: Snapshot, snapshot: Snapshot) -> Snapshot:
         """What is stored under the number of `snapshot`, if it is by the same build; else Conflict."""
@@ -277,31 +197,36 @@ class TableSnapshots:
         raise Conflict(
             f"snapshot {snapshot.id} of {self.table} was committed by build {stored.build_id}, "
             f"so build {snapshot.build_id} cannot commit it",
-            place=self._place(snapshot_path(snapshot.id)),
+            place=self.place_of(snapshot_path(snapshot.id)),
             hint="nothing of this build is visible; build again on top of the newest snapshot",
         )
 
-    def _load(self, snapshot_id: int) -> Snapshot:
+    def load(self, snapshot_id: int) -> Snapshot:
+        """A snapshot by its manifest, retained or not. NotFound without one."""
         path = snapshot_path(snapshot_id)
-        snapshot = decode_snapshot(self.storage.get(path), self._place(path))
+        snapshot = decode_snapshot(self.storage.get(path), self.place_of(path))
         if snapshot.id != snapshot_id:
-            raise CorruptData(f"the manifest is that of snapshot {snapshot.id}", place=self._place(path))
+            raise CorruptData(f"the manifest is that of snapshot {snapshot.id}", place=self.place_of(path))
         return snapshot
 
-    def _listing(self, floors_before_ms: int | None = None) -> _Listing:
+    def listing(self, floors_before_ms: int | None = None) -> Listing:
+        """The newest snapshot and the floor; of floors that were put later than `floors_before_ms` none counts."""
         latest, floor = FIRST_SNAPSHOT_ID - 1, FIRST_SNAPSHOT_ID
         for file in self.storage.list(SNAPSHOT_FOLDER):
             latest = max(latest, parse_snapshot_path(file.path) or 0)
             if floors_before_ms is None or file.modified_ms <= floors_before_ms:
                 floor = max(floor, parse_floor_path(file.path) or 0)
-        return _Listing(latest, floor)
+        return Listing(latest, floor)
 
-    def _place(self, path: str) -> str:
+    def place_of(self, path: str) -> str:
+        """Where a file of the table is, for errors."""
         return f"{self.storage.url}/{path}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
+class Listing:
+    """Which snapshots a table has."""
+
     latest: int
     """Newest snapshot; 0 when there is none."""
     floor: int
@@ -337,9 +262,3 @@ def _stacked(older: PartitionFiles, newer: PartitionFiles, log_offset: int) -> P
         files = (*(file for file in below.files if file.path not in paths), *above.files)
         buckets.append(BucketFiles(above.bucket, files, log_offset))
     return replace(newer, buckets=tuple(buckets))
-
-
-def check_floor(floor: int, latest: int, place: str) -> None:
-    """The newest snapshot is never expired."""
-    if floor > max(latest, FIRST_SNAPSHOT_ID):
-        raise CorruptData(f"snapshots below {floor} are expired, but the newest is {latest}", place=place)

@@ -22,6 +22,7 @@ from stelae.builder import build, read, run_build
 from stelae.ownership.epochs import TableOwnership
 from stelae.ownership.id_claims import BIGINT_LIMIT, TableClaims
 from stelae.read.open_snapshot import open_snapshot
+from stelae.snapshot import retention
 from stelae.snapshot.warehouse import Warehouse
 from stelae.verify.verify import verify_snapshot
 from tests.length import only_long
@@ -54,9 +55,9 @@ def test_a_killed_build(spark: SparkSession, tmp_path: Path, phase: str) -> None
     left = {file.path for file in (*table.storage.list(), *table.storage.unfinished())} - old_files
     assert left, "the killed build left nothing behind: it was killed too early to tell"
     now_ms = time.time_ns() // 1_000_000
-    kept = table.snapshots.clean(grace_s=DAY_S, now_ms=now_ms)
+    kept = retention.clean(table.snapshots, grace_s=DAY_S, now_ms=now_ms)
     assert not kept.files, "the grace protects what may be a build in progress"
-    table.snapshots.clean(grace_s=DAY_S, now_ms=now_ms + 2 * DAY_S * 1000)
+    retention.clean(table.snapshots, grace_s=DAY_S, now_ms=now_ms + 2 * DAY_S * 1000)
     after = {file.path for file in (*table.storage.list(), *table.storage.unfinished())}
     named = {file.path for snapshot in table.snapshots.retained() for file in snapshot.files}
     assert {path for path in after if path.endswith(".sst")} == named

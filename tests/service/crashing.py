@@ -45,6 +45,7 @@ from stelae.ownership.takeover import durable_log_range, live_owner, take_over
 from stelae.read.table_reader import TableReader
 from stelae.rocksdb.sst_writer import SstWriter
 from stelae.rocksdb.tablet import Tablet
+from stelae.snapshot import retention
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table
 from stelae.storage.paths import EPOCH_FOLDER, parse_epoch_path, sst_path
@@ -459,7 +460,7 @@ def fold(table: Table, rng: random.Random) -> str:
         table.snapshots.commit(snapshot)
     except Conflict:
         return "somebody else committed"
-    table.snapshots.expire(2)
+    retention.expire(table.snapshots, 2)
     what = f"{count} new buckets" if rewrite else "on top"
     return f"snapshot {snapshot.id}, {len(new)} rows of the log, {what}"
 
@@ -504,7 +505,7 @@ def mint(table: Table, rng: random.Random, books: Books, phase: str | None) -> s
     except Conflict:
         taken.release()
         return "was fenced"
-    table.snapshots.expire(2)
+    retention.expire(table.snapshots, 2)
     trim_log(table)
     taken.release()
     return f"snapshot {snapshot.id}, {len(new)} ids"

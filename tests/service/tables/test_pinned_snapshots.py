@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import stelae.service.watcher
+from stelae.snapshot import retention
 from stelae.snapshot.manifest import Snapshot
 from stelae.snapshot.warehouse import Table, Warehouse
 from stelae.storage.local import LocalStorage
@@ -122,8 +123,8 @@ def test_expired(users: Table, warehouse: Warehouse) -> None:
     commit(users, "one", "two", "three", "four")
     with serving(warehouse) as server:
         assert opened(server, 2) == "two"
-        users.snapshots.expire(1)
-        users.snapshots.clean(grace_s=0, now_ms=int(time.time() * 1000) + 1000)
+        retention.expire(users.snapshots, 1)
+        retention.clean(users.snapshots, grace_s=0, now_ms=int(time.time() * 1000) + 1000)
         problem = ask(server, 1).problem
         assert (problem["status"], problem["place"]) == (404, "Stelae-Snapshot")
         assert problem["detail"] == "snapshot 1 of shop.users is expired, and not open here"

@@ -27,6 +27,7 @@ from stelae.ownership.takeover import (
     live_owner,
     take_over,
 )
+from stelae.snapshot import retention
 from stelae.snapshot.warehouse import Table, Warehouse
 
 URL = "http://localhost:1"
@@ -208,6 +209,6 @@ def test_segments_go_when_every_snapshot_covers_them(table: Table) -> None:
     buckets = tuple(replace(bucket, log_offset=6) for bucket in whole.buckets)
     table.snapshots.commit(replace(newest, id=2, parent=1, partitions=(replace(whole, buckets=buckets),)))
     assert trim_log(table) == ()  # snapshot 1 can still be rolled back to
-    table.snapshots.expire(1)
+    retention.expire(table.snapshots, 1)
     assert len(trim_log(table)) == 2
     assert take_over(table, "server", "d", URL).log.end == 6

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.errors import InvalidRequest, NotFound, StelaeError, Unavailable
+from stelae.snapshot import retention
 from stelae.spark import LookupStats, lookup, lookup_join, register
 from tests.stelae.spark.conftest import Served
 from tests.stelae.spark.tables import wait_until_served
@@ -263,7 +264,7 @@ def test_a_snapshot_is_pinned(spark: SparkSession, served: Served) -> None:
     for number in (3, 4):
         last = commit_rows(table, [{"k": 1, "v": number}])
         wait_until_served(served.url, data.name, last.id)
-    table.snapshots.expire(1)
+    retention.expire(table.snapshots, 1)
     gone = data.join(df, "k", snapshot=99)
     with pytest.raises(NotFound, match=r"snapshot 99 of shop\.pinned is gone"):
         gone.collect()
