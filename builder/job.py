@@ -163,7 +163,7 @@ def check_arguments(warehouse: object, frame: object) -> None:
         raise InvalidRequest(
             f"{warehouse!r} is no warehouse", place="warehouse", hint=f"stelae.Warehouse({warehouse!r})"
         )
-    if not hasattr(frame, "isStreaming"):
+    if not hasattr(type(frame), "isStreaming"):  # Of a frame itself, Spark would be asked.
         kind = f"{type(frame).__module__.split('.')[0]}.{type(frame).__name__}"
         raise InvalidRequest(f"{kind} is no frame of Spark", place="frame", hint="spark.createDataFrame(frame)")
 

@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from stelae.builder.base.lease import BuildLease
-from stelae.builder.base.snapshot_rows import as_declared
+from stelae.builder.base.snapshot_rows import as_declared, comes_as_declared
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
 from stelae.builder.plan.columns import (
     HIDDEN_COLUMN,
+    LOGGED_ROW_COLUMN,
     PARENT_ORDINAL_COLUMN,
     REPLACED_COLUMN_PREFIX,
     REPLACES_HIDDEN_COLUMN,
@@ -33,7 +34,8 @@ from stelae.builder.plan.columns import (
 from stelae.builder.plan.errors import raise_marked
 from stelae.builder.plan.partitions import Values, sum_partitions
 from stelae.builder.plan.placement import with_places
-from stelae.builder.plan.sql_text import Query, all_of, col, sql
+from stelae.builder.plan.python_steps import map_batches
+from stelae.builder.plan.sql_text import Query, all_of, col, sql, struct
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.row_header import hidden_mask
 from stelae.errors import Conflict, StelaeError
@@ -67,29 +69,27 @@ class LoggedRows:
     """Of them, those in whose place the parent has a hidden row."""
 
     @property
-    def rows(self) -> DataFrame:
-        return self.frame.drop(REPLACES_HIDDEN_COLUMN)
+    def rows(self) -> Query:
+        return Query.of(self.frame).with_columns({}, without=[REPLACES_HIDDEN_COLUMN])
 
-    def without_replaced(self, base: DataFrame) -> DataFrame:
+    def without_replaced(self, base: Query) -> Query:
         """Base rows without the hidden ones whose place rows of the log take."""
         names = {f"{REPLACED_COLUMN_PREFIX}{column.id}": column.name for column in self.schema.primary_key_columns}
         replaced = Query.of(self.frame).where(col(REPLACES_HIDDEN_COLUMN))
         replaced = replaced.select({alias: col(name) for alias, name in names.items()})
         same = all_of(col(name).equal_null_safe(col(alias)) for alias, name in names.items())
-        return Query.of(base).join(replaced, same, "LEFT ANTI").frame()
+        return base.join(replaced, same, "LEFT ANTI")
 
 
 @contextmanager
 def rows_of_log(spark: SparkSession, lease: BuildLease) -> Iterator[LoggedRows | None]:
     """The rows of the log that a build covers, as long as the block runs; None where there are no records."""
-    from pyspark import StorageLevel
-
     table = lease.table
     frame = _log_rows(spark, table, lease.parent, lease.log_parts())
     if frame is None:
         yield None
         return
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    frame = frame.cache()  # In memory and on disk.
     try:
         sums = sum_partitions(table.schema, frame, sql(1), col(REPLACES_HIDDEN_COLUMN).cast("INT"))
         counts = {values: rows for values, (rows, _) in sums if rows}
@@ -105,22 +105,24 @@ def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, parts:
         return None
     state = state_columns(schema)
     decoder = StoredRowDecoder(table, schema, state)
-    read = spark.range(0, len(parts), 1, len(parts)).mapInArrow(_PartReader(decoder, tuple(parts)), decoder.ddl)
+    tasks = spark.range(0, len(parts), 1, len(parts))
+    read = map_batches(tasks, _PartReader(decoder, tuple(parts)), decoder.ddl)
     declared = {**as_declared([*schema.columns, *state]), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
     if parent is None:
         return Query.of(read).select({**declared, REPLACES_HIDDEN_COLUMN: False}).frame()
     places = _places(parent)
     buckets = [bucket for place in places if place.base for bucket in place.base.buckets]
-    tasks = max(1, min(len(buckets), MAX_TASKS))
-    placed = with_places(Query.of(read), schema, places, PARENT_ORDINAL_COLUMN).frame()
-    moved = Query.of(placed.repartition(tasks, PARENT_ORDINAL_COLUMN)).sort_within_partitions([PARENT_ORDINAL_COLUMN])
-    # By number: `mapInArrow` takes a dot or a back quote in a name for syntax.
+    task_count = max(1, min(len(buckets), MAX_TASKS))
+    placed = with_places(Query.of(read), schema, places, PARENT_ORDINAL_COLUMN)
+    moved = placed.repartition(task_count, PARENT_ORDINAL_COLUMN).sort_within_partitions([PARENT_ORDINAL_COLUMN])
+    # In one column: each costs round trips. By number: `mapInArrow` takes a dot or a back quote in a name for syntax.
     numbered = {f"_{i}": col(column.name) for i, column in enumerate(decoder.columns)}
-    given = moved.select(
-        {PARENT_ORDINAL_COLUMN: col(PARENT_ORDINAL_COLUMN), **numbered, HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
-    )
+    row = {**numbered, HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
+    given = moved.select({PARENT_ORDINAL_COLUMN: col(PARENT_ORDINAL_COLUMN), LOGGED_ROW_COLUMN: struct(row)})
     lookup = _Lookup(decoder, tuple(tuple(files_of(bucket)) for bucket in buckets))
-    kept = given.frame().mapInArrow(lookup, f"{decoder.ddl}, {REPLACES_HIDDEN_COLUMN} BOOLEAN")
+    kept = map_batches(given.frame(), lookup, f"{decoder.ddl}, {REPLACES_HIDDEN_COLUMN} BOOLEAN")
+    if comes_as_declared(decoder):
+        return kept
     return Query.of(kept).select({**declared, REPLACES_HIDDEN_COLUMN: col(REPLACES_HIDDEN_COLUMN)}).frame()
 
 
@@ -193,6 +195,7 @@ class _Lookup:
                 for batch in batches:
                     # Null, in a partition that the parent has not, becomes -1.
                     places = batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False)
+                    rows = pa.RecordBatch.from_struct_array(batch.column(1))
                     bounds = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
                     for start, stop in pairwise(bounds):
                         place = int(places[start])
@@ -202,11 +205,12 @@ class _Lookup:
                             storage = self.decoder.table.storage
                             tablet = stack.enter_context(open_bucket(storage, files)) if files else None
                             opened = place
-                        yield self._kept(batch.slice(start, stop - start), tablet)
+                        yield self._kept(rows.slice(start, stop - start), tablet)
         except StelaeError as error:
             raise_marked(error)
 
     def _kept(self, batch: pa.RecordBatch, tablet: Tablet | None) -> pa.RecordBatch:
+        """Of rows with the decoded columns."""
         hidden = np.zeros(batch.num_rows, dtype=bool)
         if tablet is not None:
             found = tablet.multi_get(self._keys(batch))
@@ -217,9 +221,9 @@ class _Lookup:
             keep[[index for index, row in enumerate(found) if row is None]] = True
             batch, hidden = batch.filter(pa.array(keep)), hidden[keep]
         names = [*(column.name for column in self.decoder.columns), HIDDEN_COLUMN, REPLACES_HIDDEN_COLUMN]
-        return pa.RecordBatch.from_arrays([*batch.columns[1:], pa.array(hidden, pa.bool_())], names=names)
+        return pa.RecordBatch.from_arrays([*batch.columns, pa.array(hidden, pa.bool_())], names=names)
 
     def _keys(self, batch: pa.RecordBatch) -> list[bytes]:
         schema = self.decoder.schema
-        first = 1 + len(schema.partition_columns)
+        first = len(schema.partition_columns)
         return KeyCodec(schema.key_columns).encode_list(batch.columns[first : first + len(schema.key_columns)])

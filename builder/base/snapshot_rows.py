@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from stelae.builder.plan.build_plan import files_of
 from stelae.builder.plan.columns import HIDDEN_COLUMN
 from stelae.builder.plan.errors import translated
+from stelae.builder.plan.python_steps import map_batches
 from stelae.builder.plan.sql_text import Query, Sql, col
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema
@@ -60,8 +61,8 @@ def stored_rows(
         frame = spark.createDataFrame([], decoder.ddl)
     else:
         reader = _BucketReader(decoder, tuple(reads))
-        frame = spark.range(0, len(reads), 1, len(reads)).mapInArrow(reader, decoder.ddl)
-    if decoder.columns == shown and all(as_arrow_has_it(column.type) == column.type for column in shown):
+        frame = map_batches(spark.range(0, len(reads), 1, len(reads)), reader, decoder.ddl)
+    if comes_as_declared(decoder):
         return frame
     return Query.of(frame).select({**as_declared(shown), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}).frame()
 
@@ -74,6 +75,12 @@ def count_overlaid(spark: SparkSession, table: Table, schema: TableSchema, parti
         return 0
     with translated(f"counting the rows of {table.name}"):
         return rows - stored_rows(spark, table, schema, overlaid).count()
+
+
+def comes_as_declared(decoder: StoredRowDecoder) -> bool:
+    """Whether decoded columns have the table's order and types already."""
+    shown = [*decoder.schema.columns, *decoder.state]
+    return decoder.columns == shown and all(as_arrow_has_it(column.type) == column.type for column in shown)
 
 
 def as_declared(columns: Sequence[Column]) -> dict[str, Sql]:

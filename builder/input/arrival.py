@@ -146,13 +146,23 @@ def reads_files_straight(frame: DataFrame) -> bool:
         plan = frame._jdf.queryExecution().analyzed()
     except Exception:
         return True
-    while plan.nodeName() in _ROW_BY_ROW and plan.children().size() == 1:
-        plan = plan.children().apply(0)
-    return bool(plan.children().isEmpty())
+    while (count := (children := plan.children()).size()) == 1 and plan.nodeName() in _ROW_BY_ROW:
+        plan = children.apply(0)
+    return bool(count == 0)
 
 
 def raw_input_files(frame: DataFrame) -> list[str]:
     """Paths of files that a frame reads, as Spark writes them; empty where the source has no files."""
+    try:
+        # As one text: each element of the JVM's array would be a round trip. Paths are URIs, without line breaks.
+        session = frame.sparkSession
+        paths = session._jvm.String.join("\n", frame._jdf.inputFiles())  # type: ignore[union-attr]
+        return [path for path in paths.split("\n") if path]
+    except Exception:
+        return _listed_input_files(frame)
+
+
+def _listed_input_files(frame: DataFrame) -> list[str]:
     try:
         return list(frame.inputFiles())
     except Exception:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
+from stelae.builder.plan.python_steps import map_batches
 from stelae.builder.plan.sql_text import Sql, col, fn, sql
 from stelae.encoding.keys import KeyCodec
 from stelae.schema import types as t
@@ -72,7 +73,7 @@ def last_records(records: DataFrame, plan: BuildPlan) -> DataFrame:
             f"{FORGOTTEN_COLUMN} BOOLEAN",
         ]
     )
-    return records.mapInArrow(_LastRecords(plan.schema), ddl)
+    return map_batches(records, _LastRecords(plan.schema), ddl)
 
 
 @dataclass(frozen=True)

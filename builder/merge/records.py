@@ -48,7 +48,7 @@ class Records:
     """Whether there may be -U and -D among them."""
 
 
-def all_records(base: DataFrame | None, changes: ChangeRecords, plan: BuildPlan) -> Records:
+def all_records(base: Query | None, changes: ChangeRecords, plan: BuildPlan) -> Records:
     """Base rows and changes as one query of records with one order: stored rows come before all that arrives."""
     schema = plan.schema
     state = {column.name: sql(None).cast(column.type.spark()) for column in state_columns(schema)}
@@ -64,7 +64,7 @@ def all_records(base: DataFrame | None, changes: ChangeRecords, plan: BuildPlan)
     return Records(rows, columns, changes.retracts)
 
 
-def _base_records(base: DataFrame, changes: ChangeRecords, plan: BuildPlan) -> Query:
+def _base_records(base: Query, changes: ChangeRecords, plan: BuildPlan) -> Query:
     """Stored rows with the columns of changes."""
     schema = plan.schema
     hidden = col(HIDDEN_COLUMN)
@@ -78,7 +78,7 @@ def _base_records(base: DataFrame, changes: ChangeRecords, plan: BuildPlan) -> Q
     added = {name: sql(-1).cast("INT" if name == FILE_COLUMN else "BIGINT") for name in changes.arrival}
     added |= {name: sql(None).cast("BIGINT") for name in changes.id_columns}
     added[ACTION_COLUMN] = sql(INSERT).cast("TINYINT")
-    return with_entries(Query.of(base), {**replaced, **added}, without=replaced, schema=schema)
+    return with_entries(base, {**replaced, **added}, without=replaced, schema=schema)
 
 
 def merge(records: Records, plan: BuildPlan) -> DataFrame:

@@ -6,6 +6,7 @@ partitions.py    partition values and their folders
 placement.py     rows to the task of their bucket, in the JVM
 columns.py       names of the columns that a build adds on the way
 sql_text.py      SQL expressions and queries, composed as text
+python_steps.py  steps that run in Python
 errors.py        our errors found again under Spark's
 row_errors.py    expressions that stop the job with a row's key named
 """

@@ -60,6 +60,8 @@ FORMER_ID_COLUMN = "__stelae_former_id"
 PARENT_ORDINAL_COLUMN = "__stelae_parent_ordinal"
 """INT: ordinal among the parent's buckets that a row of the log falls into; null where the parent lacks its partition.
 """
+LOGGED_ROW_COLUMN = "__stelae_logged_row"
+"""STRUCT: a row of the log, on the task that looks its key up."""
 REPLACES_HIDDEN_COLUMN = "__stelae_replaces_hidden"
 """BOOLEAN: the parent has a hidden row of the log row's key."""
 

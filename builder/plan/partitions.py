@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stelae.builder.plan.build_plan import MAX_PARTITIONS
 from stelae.builder.plan.columns import SUM_COLUMN_PREFIX
@@ -11,6 +11,7 @@ from stelae.builder.plan.errors import translated
 from stelae.builder.plan.sql_text import Query, Sql, fn, sql
 from stelae.encoding.partitions import partition_from_python
 from stelae.errors import InvalidRequest
+from stelae.schema import types as t
 from stelae.schema.table_schema import TableSchema
 from stelae.storage.paths import PartitionValue, partition_folder
 
@@ -30,11 +31,10 @@ def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Sql) -> list[
     """Values of each partition, and sums of some numbers over its rows."""
     sums = {f"{SUM_COLUMN_PREFIX}{i}": fn.coalesce(fn.sum(n), 0).cast("BIGINT") for i, n in enumerate(numbers)}
     summed = Query.of(rows).aggregate(schema.partition_keys, sums).frame()
-    with translated("counting the input"):
-        # Through Arrow: `collect` gives instants as wall clocks of this machine's zone.
-        found = summed.limit(MAX_PARTITIONS + 1).toArrow()
+    some = summed.limit(MAX_PARTITIONS + 1)
     try:
-        table = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        with translated("counting the input"):
+            table = _collected(some, plain=has_plain_partitions(schema))
     except (ValueError, OverflowError) as exc:
         raise InvalidRequest(
             f"a partition is outside of the years 1 to 9999: {exc}", place=", ".join(schema.partition_keys)
@@ -47,6 +47,18 @@ def sum_partitions(schema: TableSchema, rows: DataFrame, *numbers: Sql) -> list[
         )
     columns = schema.partition_columns
     return [(partition_from_python(columns, row[: len(columns)]), tuple(row[len(columns) :])) for row in table]
+
+
+def _collected(rows: DataFrame, *, plain: bool) -> list[tuple[Any, ...]]:
+    if plain:
+        return [tuple(row) for row in rows.collect()]
+    # `collect` gives instants as wall clocks of this machine's zone. Arrow takes four times the round trips.
+    return list(zip(*(column.to_pylist() for column in rows.toArrow().columns), strict=True))
+
+
+def has_plain_partitions(schema: TableSchema) -> bool:
+    """Whether partition values are integers, text and truth values alone: Python, Arrow and SQL write them alike."""
+    return all(isinstance(column.type, (*t.INTEGERS, t.String, t.Boolean)) for column in schema.partition_columns)
 
 
 def with_folders(schema: TableSchema, counts: Mapping[Values, int]) -> list[tuple[Values, str, int]]:

@@ -13,11 +13,15 @@ from stelae.builder.plan.columns import (
     TASK_COLUMN,
 )
 from stelae.builder.plan.errors import marked
+from stelae.builder.plan.partitions import has_plain_partitions
 from stelae.builder.plan.sql_text import Query, Sql, all_of, col, fn
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.encoding.partitions import partition_to_python
 from stelae.errors import InvalidRequest
 from stelae.schema.table_schema import TableSchema
+
+MAX_LISTED = 200
+"""Partitions that are listed in the query itself. More of them come as a frame, which is 35 round trips more."""
 
 
 def placed(records: Query, plan: BuildPlan) -> Query:
@@ -49,14 +53,19 @@ def with_places(rows: Query, schema: TableSchema, partitions: Sequence[Partition
         (*partition_to_python(schema.partition_columns, p.values), p.bucket_count, p.first_ordinal) for p in partitions
     ]
     names = [f"{PARTITION_COLUMN_PREFIX}{index}" for index in range(len(schema.partition_columns))]
-    ddl = ", ".join(f"{each} {c.type.spark()}" for each, c in zip(names, schema.partition_columns, strict=True))
+    types = {each: c.type.spark() for each, c in zip(names, schema.partition_columns, strict=True)}
     added = [*names, BUCKETS_COLUMN, FIRST_ORDINAL_COLUMN]
-    session = next(iter(rows.frames.values())).sparkSession
-    known = session.createDataFrame(places, f"{ddl}, {BUCKETS_COLUMN} INT, {FIRST_ORDINAL_COLUMN} INT")
+    types |= {BUCKETS_COLUMN: "INT", FIRST_ORDINAL_COLUMN: "INT"}
+    if len(places) <= MAX_LISTED and has_plain_partitions(schema):
+        known = Query.values(types, places)
+    else:
+        session = next(iter(rows.frames.values())).sparkSession
+        ddl = ", ".join(f"{each} {of}" for each, of in types.items())
+        known = Query.of(session.createDataFrame(places, ddl))
     same = all_of(
         col(each).equal_null_safe(col(column)) for each, column in zip(names, schema.partition_keys, strict=True)
     )
-    joined = rows.join(Query.of(known), same, "LEFT", broadcast=True)
+    joined = rows.join(known, same, "LEFT", broadcast=True)
     bucket = Sql(spark_bucket_expression(schema.bucket_columns, BUCKETS_COLUMN))
     return joined.with_columns({name: col(FIRST_ORDINAL_COLUMN) + bucket}, without=added)
 

@@ -13,8 +13,8 @@ same names. What is no expression yet is a literal, strings too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -173,7 +173,7 @@ def quote_text(text: str) -> str:
     What Spark's parser reads in one way or another by its settings (backslashes, doubled quotes, `${variables}`), or
     not at all, goes as bytes.
     """
-    if text.isprintable() and text.isascii() and not {"'", "\\", "$"} & set(text):
+    if text.isprintable() and text.isascii() and not {"'", "\\", "$", "`"} & set(text):
         return f"'{text}'"
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
@@ -255,6 +255,16 @@ class Query:
         name = f"frame_{id(frame)}"
         return Query(f"{{{name}}}", {name: frame})
 
+    @staticmethod
+    def values(types: Mapping[str, str], rows: Sequence[Sequence[Operand]]) -> Query:
+        """These rows, of columns with these types of Spark. The parser reads them: some thousands take seconds."""
+        given = rows or [[None] * len(types)]
+        names = _escaped(", ".join(t.quote_name(name) for name in types))
+        listed = _escaped(", ".join(f"({', '.join(sql(value).text for value in row)})" for row in given))
+        terms = _escaped(", ".join(_terms({name: col(name).cast(of) for name, of in types.items()})))
+        text = f"SELECT {terms} FROM VALUES {listed} AS given({names}){'' if rows else ' WHERE FALSE'}"  # noqa: S608 - as above.
+        return Query(f"({text})", {})
+
     def select(self, columns: Mapping[str, Operand]) -> Query:
         """Exactly these columns."""
         return self._step(_terms(columns))
@@ -278,6 +288,11 @@ class Query:
     def sort_within_partitions(self, terms: Sequence[str]) -> Query:
         return self._step(["*"], f"SORT BY {', '.join(terms)}")
 
+    def repartition(self, tasks: int, name: str) -> Query:
+        """Rows with equal values of a column on one task."""
+        hint = f"/*+ REPARTITION({tasks}, {_escaped(t.quote_name(name))}) */"
+        return Query(f"(SELECT {hint} * FROM {self.source})", self.frames)  # noqa: S608 - names and texts are quoted.
+
     def union(self, other: Query, columns: Collection[str]) -> Query:
         """The rows of both, which have these columns and no others."""
         names = _escaped(", ".join(t.quote_name(name) for name in columns))
@@ -292,42 +307,26 @@ class Query:
 
     def frame(self) -> DataFrame:
         """The rows. All frames are of one session: there they become views for a moment."""
-        text = f"SELECT * FROM {self.source}"  # noqa: S608
+        text = unsubstituted(f"SELECT * FROM {self.source}")  # noqa: S608
         session = next(iter(self.frames.values())).sparkSession
         frames: dict[str, Any] = dict(self.frames)
-        with _without_variables(session, text):
-            if not hasattr(session, "_jsparkSession"):  # A remote session needs no views.
-                return session.sql(text, **frames)
-            # `sql` would do, but drops its views by `Catalog.dropTempView`, which unpersists their frames as well.
-            views = {name: f"__stelae_{uuid4().hex}" for name in frames}
-            try:
-                for name, view in views.items():
-                    frames[name].createTempView(view)
-                return session.sql(text.format(**views))
-            finally:
-                for view in views.values():
-                    _catalog(session).dropTempView(view)
+        if not hasattr(session, "_jsparkSession"):  # A remote session needs no views.
+            return session.sql(text, **frames)
+        # `sql` would do, but drops its views by `Catalog.dropTempView`, which unpersists their frames as well.
+        views = {name: f"__stelae_{uuid4().hex}" for name in frames}
+        try:
+            for name, view in views.items():
+                frames[name].createTempView(view)
+            return session.sql(text.format(**views))
+        finally:
+            for view in views.values():
+                _catalog(session).dropTempView(view)
 
     def _step(self, terms: Sequence[str], clause: str = "") -> Query:
         text = f"SELECT {_escaped(', '.join(terms))} FROM {self.source} {_escaped(clause)}"  # noqa: S608 - names and texts are quoted.
         return Query(f"({text.rstrip()})", self.frames)
 
 
-@contextmanager
-def _without_variables(session: SparkSession, text: str) -> Iterator[None]:
-    """Spark puts values of settings in place of `${...}` in SQL text, in quoted names as well: not while this runs."""
-    if "${" not in text.replace("{{", "{"):
-        yield
-        return
-    before = session.conf.get(_SUBSTITUTES)
-    session.conf.set(_SUBSTITUTES, "false")
-    try:
-        yield
-    finally:
-        session.conf.set(_SUBSTITUTES, str(before))
-
-
-_SUBSTITUTES = "spark.sql.variable.substitute"
 _catalogs: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
 
 
@@ -340,7 +339,30 @@ def _catalog(session: SparkSession) -> Any:
 
 def with_columns(frame: DataFrame, columns: Mapping[str, Operand], *, without: Collection[str] = ()) -> DataFrame:
     """As `Query.with_columns`, of a frame whose columns are not known, among them hidden ones as `_metadata`."""
-    return frame.selectExpr(_star(without), *_terms(columns))
+    return frame.selectExpr(_star(without), *(unsubstituted(term) for term in _terms(columns)))
+
+
+_NAME = re.compile("`(?:[^`]|``)*`")
+"""A quoted name: literals have no back quotes (`quote_text`)."""
+_PIECE = re.compile(r"['\\]+|(?:[^'\\$]|\$(?!\{))+|\$")
+"""Of such a name: quotes and backslashes, or neither; without a `$` and the `{` that follows it."""
+
+
+def unsubstituted(text: str) -> str:
+    """SQL whose names mean themselves: Spark replaces `${variables}` before it parses, inside of quotes, too."""
+    return _NAME.sub(_in_pieces, text) if "${" in text else text
+
+
+def _in_pieces(name: re.Match[str]) -> str:
+    """The name as literals in a row, which Spark puts together.
+
+    Quotes and backslashes are raw ones, as settings say what they are in others. Spark can't read raw ones under
+    `spark.sql.parser.escapedStringLiterals`: there, a name with these and a variable fails.
+    """
+    if "${" not in name[0]:
+        return name[0]
+    pieces = [f'R"{piece}"' if piece[0] in "'\\" else f"'{piece}'" for piece in _PIECE.findall(name[0])]
+    return f"IDENTIFIER({' '.join(pieces)})"
 
 
 def _star(without: Collection[str]) -> str:

@@ -81,12 +81,12 @@ def count_ids(rows: DataFrame, plan: BuildPlan) -> IdCounts:
     )
 
 
-def with_former_ids(rows: DataFrame, former: DataFrame | None, plan: BuildPlan) -> DataFrame:
+def with_former_ids(rows: DataFrame, former: Query | None, plan: BuildPlan) -> DataFrame:
     """Merged rows of an overwrite with the ids that their keys have in `former`, rows with the table's columns."""
     if former is None or plan.schema.auto_increment is None:
         return rows
     keys = [col(column.name) for column in plan.schema.key_columns]
-    ids = with_places(Query.of(former), plan.schema, plan.partitions, FORMER_ORDINAL_COLUMN).select(
+    ids = with_places(former, plan.schema, plan.partitions, FORMER_ORDINAL_COLUMN).select(
         {
             FORMER_ORDINAL_COLUMN: col(FORMER_ORDINAL_COLUMN),
             **{f"{FORMER_KEY_COLUMN_PREFIX}{index}": key for index, key in enumerate(keys)},

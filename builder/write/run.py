@@ -18,6 +18,7 @@ from stelae.builder.base.owner_client import AskOwner, wait_until_served
 from stelae.builder.merge.arrow_folds import arrow_folds, is_folded_in_arrow
 from stelae.builder.plan.build_plan import BuildPlan
 from stelae.builder.plan.errors import translated
+from stelae.builder.plan.python_steps import map_batches
 from stelae.builder.write.bucket_writer import WriteSpec
 from stelae.builder.write.commit import discard
 from stelae.builder.write.id_assignment import (
@@ -54,17 +55,15 @@ class Written:
 
 def write_rows(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Written:
     """Write merged rows. Those of a table that gives ids come with the ids that their keys have, and get the others."""
-    return _write_with_ids(rows, plan, lease) if plan.mints else Written(_write(rows, plan))
+    with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
+        return _write_with_ids(rows, plan, lease) if plan.mints else Written(_write(rows, plan))
 
 
 def _write_with_ids(rows: DataFrame, plan: BuildPlan, lease: BuildLease) -> Written:
     """Count the rows that need an id, claim as many, then write. The rows are merged once, and kept meanwhile."""
-    from pyspark import StorageLevel
-
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    rows = rows.cache()  # In memory and on disk.
     try:
-        with batches_by_rows(rows.sparkSession, large=has_folds(plan)):
-            counts, asked = count_ids(rows, plan).split(asked_ordinals(plan, lease))
+        counts, asked = count_ids(rows, plan).split(asked_ordinals(plan, lease))
         if lease.server is not None and (counts.needed or asked.needed):
             wait_until_served(lease.server, str(plan.table.name), lease.parent)
         ids = lease.claim_ids(counts.total_needed)
@@ -102,8 +101,8 @@ def _write(
         ids=ids,
         ask=ask,
     )
-    with batches_by_rows(records.sparkSession, large=bool(spec.folds)), translated(f"building {plan.table.name}"):
-        rows = records.mapInArrow(spec, REPORT_DDL).collect()
+    with translated(f"building {plan.table.name}"):
+        rows = map_batches(records, spec, REPORT_DDL).collect()
     reports = [BucketReport.decode(row[0]) for row in rows]
     ordinals = [report.ordinal for report in reports]
     if len(set(ordinals)) != len(ordinals):
