@@ -350,7 +350,7 @@ class Watcher:
     async def _close_later(self, holder: list[object]) -> None:
         """Drop what `holder` holds, in a thread, after a while: the last reference closes the files."""
         if self._workers is not None:
-            await self._workers.followed()
+            await self._workers.acknowledged()
         await asyncio.sleep(LINGER_S)
         with suppress(RuntimeError):  # the server is ending
             await _in(self._polls, partial(self._drop, holder))

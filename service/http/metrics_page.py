@@ -183,7 +183,7 @@ class Metrics(Collector):
                 rows.add_metric([name], 0 if owner.reader.online is None else len(owner.reader.online))
                 end.add_metric([name], owner.applied)
                 covered.add_metric([name], owner.reader.log_offset)
-                flushes.add_metric([name], owner.commit.writer.flushes)
+                flushes.add_metric([name], owner.group_commit.writer.flushes)
         yield from (owned, rows, end, covered, flushes)
 
     def _server(self) -> Iterator[Metric]:

@@ -55,7 +55,7 @@ class FollowerHandle:
         """The number of the last state that it was told."""
         self._last_sent = 0
         self._passed = passed
-        self._followed = 0
+        self._acknowledged = 0
         self._told: dict[str, frozenset[SnapshotName]] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -99,8 +99,8 @@ class FollowerHandle:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether it follows all that it was told."""
-        return self._followed == self.last_state
+        """Whether it has acknowledged all that it was told."""
+        return self._acknowledged == self.last_state
 
     @property
     def counts(self) -> WorkerCounts | None:
@@ -168,7 +168,7 @@ class FollowerHandle:
             self.kill()  # its successor begins from nothing
             return
         if report.number == self.last_state:
-            self._followed = report.number
+            self._acknowledged = report.number
         waiting = self._waiting.pop(report.number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)

@@ -207,8 +207,8 @@ class FollowerPool:
         self._publishing.add(task)
         task.add_done_callback(self._publishing.discard)
 
-    async def followed(self) -> None:
-        """Wait until all have followed what they were told by now."""
+    async def acknowledged(self) -> None:
+        """Wait until all have acknowledged what they were told by now."""
         told = [(follower, follower.last_state) for follower in self._followers.values() if follower.last_state]
         await asyncio.gather(*(follower.acknowledged(number, START_S) for follower, number in told))
 
@@ -217,11 +217,11 @@ class FollowerPool:
         return asyncio.gather(*(self._acknowledged(follower, number) for follower, number in told))
 
     async def _acknowledged(self, follower: FollowerHandle, number: int) -> None:
-        # Who is not in service yet comes into service only when it has followed all it was told.
+        # Who is not in service yet comes into service only when it has acknowledged all that it was told.
         if not follower.in_service:
             return
         if not await follower.acknowledged(number, ACKNOWLEDGE_S) and not follower.is_gone:
-            logger.error("worker %d did not follow a change within %g s", follower.number, ACKNOWLEDGE_S)
+            logger.error("worker %d did not acknowledge a change within %g s", follower.number, ACKNOWLEDGE_S)
             follower.kill()
         if follower.is_gone:
             await follower.ended.wait()

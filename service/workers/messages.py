@@ -77,14 +77,14 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer to a TableState, when it is followed, and to an Ask."""
+    """Acknowledges a TableState that is served from now on, and answers an Ask."""
 
     number: int
     counts: WorkerCounts
     pins: dict[str, dict[int, float]]
     """When snapshots were last pinned, by table; of the clock that all processes of a machine share."""
     error: str | None = None
-    """Why it is not followed."""
+    """Why it can't be served."""
 
 
 def name_of(reader: SnapshotReader) -> SnapshotName:

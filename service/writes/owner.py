@@ -68,7 +68,7 @@ class Batch:
 class Owner:
     """A table that this server owns, open for inserts. Lives on the event loop."""
 
-    commit: GroupCommit
+    group_commit: GroupCommit
     """Set by `started`."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Owner:
 
     def started(self, on_failure: Callable[[StelaeError], None]) -> None:
         """Take inserts from now on. On the event loop."""
-        self.commit = GroupCommit(self._writer, self.takeover.still_holds)
+        self.group_commit = GroupCommit(self._writer, self.takeover.still_holds)
         self._on_failure = on_failure
 
     # Inserts
@@ -176,7 +176,7 @@ class Owner:
     def _under_way(
         self, keys: Sequence[KeyValues], located_keys: list[bytes], rows: list[bytes], payloads: list[Payload]
     ) -> Batch:
-        submitted = self.commit.submit_payloads(payloads)
+        submitted = self.group_commit.submit_payloads(payloads)
         batch = Batch(keys, located_keys, rows, self.reader, submitted, submitted.get_loop().create_future())
         batch.done.add_done_callback(_retrieved)
         self._in_flight.append(batch)
@@ -213,10 +213,10 @@ class Owner:
         """A snapshot of this table, under this owner. Conflict when somebody else owns it by now. In a thread."""
         if not self.takeover.still_holds():
             raise current_owner(self.takeover.table)
-        if reader.log_offset > self.commit.writer.durable_end:
+        if reader.log_offset > self.group_commit.writer.durable_end:
             raise CorruptData(
                 f"snapshot {reader.id} covers the log up to {reader.log_offset}, which ends at "
-                f"{self.commit.writer.durable_end}",
+                f"{self.group_commit.writer.durable_end}",
                 place=self.takeover.table.url,
             )
 

@@ -34,7 +34,7 @@ from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError, Un
 from stelae.log.errors import repeated
 from stelae.log.reader import Entry, read_log
 from stelae.log.replay import replay
-from stelae.log.table_log import log_folder, trim_log
+from stelae.log.table_log import has_segments, log_folder, trim_log
 from stelae.ownership.new_rows import check_takes_inserts
 from stelae.ownership.takeover import Takeover, live_owner, owned_by_another, take_over
 from stelae.read.snapshot_reader import SnapshotReader
@@ -158,7 +158,7 @@ class TableWriter:
         """Own the table, if that is wanted and possible. What keeps it from that is in `error`, and no exception."""
         if self.owner is not None or self._taken is not None or self._closed or self.refusal() is not None:
             return
-        if not self.wanted and not await self._thread(partial(_has_segments, table)):
+        if not self.wanted and not await self._thread(partial(has_segments, table)):
             return
         try:
             self._taken = await self._thread(partial(_take, table, self._identity(), force=self._force))
@@ -262,7 +262,7 @@ class TableWriter:
         if self._closed or self.refusal() is not None or self._clock() < self._retry_at:
             return False
         try:
-            if not self.wanted and not await self._thread(partial(_has_segments, table)):
+            if not self.wanted and not await self._thread(partial(has_segments, table)):
                 return False
             living = await self._thread(partial(live_owner, table))
         except StelaeError as exc:
@@ -285,7 +285,7 @@ class TableWriter:
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, owner: Owner) -> None:
-        await owner.commit.close()  # requests that wait get the error of the log first
+        await owner.group_commit.close()  # requests that wait get the error of the log first
         await self._thread(owner.takeover.close)
 
     def _close(self, error: StelaeError) -> None:
@@ -302,7 +302,7 @@ class TableWriter:
         self._stop.set()
         owner, self.owner = self.owner, None
         if owner is not None:
-            await owner.commit.close()
+            await owner.group_commit.close()
             with suppress(StelaeError):
                 await self._thread(owner.takeover.release)
         if self._taken is not None:
@@ -390,11 +390,6 @@ def _entries(table: Table, first: int, until: int) -> Iterator[Entry]:
     if folder is None or first >= until:
         return iter(())
     return takewhile(lambda entry: entry.offset < until, read_log(folder, first))
-
-
-def _has_segments(table: Table) -> bool:
-    folder = log_folder(table.storage)
-    return folder is not None and any(folder.glob("segment-*.log"))
 
 
 def _take(table: Table, me: Identity, *, force: bool) -> Takeover:

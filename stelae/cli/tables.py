@@ -144,7 +144,7 @@ def _table_cells(name: TableName, snapshot: Snapshot | CorruptData | None) -> li
 
 def _definition_facts(table: Table) -> list[tuple[str, str]]:
     schema = table.schema
-    facts = [("table", str(table.name)), ("place", table.url)]
+    facts = [("table", str(table.name)), ("url", table.url)]
     if schema.comment:
         facts.append(("comment", schema.comment))
     facts.append(("primary key", ", ".join(schema.primary_key)))

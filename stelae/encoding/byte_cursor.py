@@ -85,7 +85,7 @@ class Cursor:
         offsets = np.zeros(rows * (count + 1) + 1, np.int32)
         offsets[1:].reshape(rows, count + 1)[:] = bounds.T
         return variable_values(
-            from_variable(pa.binary(), offsets, self._data).take(_places(rows, count, tuple(wanted)))
+            from_variable(pa.binary(), offsets, self._data).take(_indexes(rows, count, tuple(wanted)))
         )
 
     def skip(self, sizes: Positions | np.int64) -> None:
@@ -109,7 +109,7 @@ class Cursor:
 
 
 @lru_cache(4)
-def _places(rows: int, count: int, wanted: tuple[int, ...]) -> pa.Array:
+def _indexes(rows: int, count: int, wanted: tuple[int, ...]) -> pa.Array:
     """Where `take_rest` has the wanted cells among all pieces. Batches are of few sizes."""
     return pa.array(np.concatenate([np.arange(i + 1, rows * (count + 1), count + 1) for i in wanted]))
 

@@ -267,8 +267,8 @@ def _children(array: pa.Array, children: Sequence[pa.Array]) -> tuple[Positions,
     if total == int(offsets[-1] - offsets[0]):
         return bounds, [child.slice(int(offsets[0]), total) for child in children]
     # Some null has values under it.
-    places = pa.array(np.repeat(offsets[:-1] - bounds[:-1], counts) + np.arange(total))
-    return bounds, [child.take(places) for child in children]
+    indexes = pa.array(np.repeat(offsets[:-1] - bounds[:-1], counts) + np.arange(total))
+    return bounds, [child.take(indexes) for child in children]
 
 
 def _counts(array: pa.Array, bounds: Positions) -> pa.Array:

@@ -333,8 +333,8 @@ def past_nulls(rows: pa.Array, decode: Callable[[pa.Array], list[pa.Array]]) -> 
     if not rows.null_count:
         return decode(rows)
     null = nulls_of(rows)
-    places = pa.array(np.cumsum(~null) - 1, mask=null)
-    return [array.take(places) for array in decode(rows.drop_null())]
+    indexes = pa.array(np.cumsum(~null) - 1, mask=null)
+    return [array.take(indexes) for array in decode(rows.drop_null())]
 
 
 def _null_refused(column: Column) -> InvalidRequest:

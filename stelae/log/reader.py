@@ -19,7 +19,7 @@ from stelae.errors import CorruptData
 from stelae.log.counted_segments import CountedSegment, Outline, outline
 from stelae.log.errors import KEEP, log_unavailable, removed_meanwhile
 from stelae.log.records import GRANTED, SKIPPED, Granted, Payload, Record, decode_record
-from stelae.log.segments import SEGMENT_HEADER_BYTES, Frame, SegmentHeader, Tail, decode_header, read_frames
+from stelae.log.segments import SEGMENT_HEADER_BYTES, SegmentHeader, StoredRecord, Tail, decode_header, read_records
 from stelae.storage.paths import parse_segment_name
 
 
@@ -130,9 +130,9 @@ def log_parts(folder: Path, first: int, until: int) -> tuple[LogPart, ...]:
 def read_part(part: LogPart) -> Iterator[Entry]:
     """The records of a part, in order. CorruptData when one is damaged or missing."""
     place, data = _read_segment(Path(part.place).parent, part.header)
-    for frame in read_frames(data, part.header, part.until, place):
-        if frame.offset >= part.first:
-            yield _entry(frame, part.header, place)
+    for stored in read_records(data, part.header, part.until, place):
+        if stored.offset >= part.first:
+            yield _entry(stored, part.header, place)
 
 
 def newest_epoch(folder: Path) -> int:
@@ -166,7 +166,7 @@ def recover(folder: Path) -> LogState:
         start=plan.start,
         end=tail.offset,
         last_flush=last.flush[0].offset if last.flush else tail.offset,
-        last_payloads=tuple(frame.payload for frame in last.flush if frame.payload.kind != SKIPPED),
+        last_payloads=tuple(stored.payload for stored in last.flush if stored.payload.kind != SKIPPED),
         claim=claim,
         claim_offset=claim_offset,
         segments=tuple(segments),
@@ -179,27 +179,27 @@ class _Last:
     """What a segment has last."""
 
     tail: Tail
-    flush: Sequence[Frame]
+    flush: Sequence[StoredRecord]
     claim: tuple[Granted, int] | None
     """And its offset."""
 
 
 def _last_of(data: bytes, segment: CountedSegment, place: str) -> _Last:
-    frames = read_frames(data, segment.header, segment.until, place)
-    flush: list[Frame] = []
+    records = read_records(data, segment.header, segment.until, place)
+    flush: list[StoredRecord] = []
     claim = None
     while True:
         try:
-            frame = next(frames)
+            stored = next(records)
         except StopIteration as stop:
             return _Last(stop.value, flush, claim)
-        if frame.place == 0:
+        if stored.index_in_flush == 0:
             flush.clear()
-        flush.append(frame)
-        if frame.payload.kind == GRANTED:
-            record = decode_record(frame.payload, f"{place}, byte {frame.position}")
+        flush.append(stored)
+        if stored.payload.kind == GRANTED:
+            record = decode_record(stored.payload, f"{place}, byte {stored.position}")
             if isinstance(record, Granted):
-                claim = record, frame.offset
+                claim = record, stored.offset
 
 
 def _entries(folder: Path, segments: Sequence[CountedSegment], from_offset: int) -> Iterator[Entry]:
@@ -207,14 +207,14 @@ def _entries(folder: Path, segments: Sequence[CountedSegment], from_offset: int)
         if segment.until is not None and segment.until <= from_offset:
             continue
         place, data = _read_segment(folder, segment.header)
-        for frame in read_frames(data, segment.header, segment.until, place):
-            if frame.offset >= from_offset:
-                yield _entry(frame, segment.header, place)
+        for stored in read_records(data, segment.header, segment.until, place):
+            if stored.offset >= from_offset:
+                yield _entry(stored, segment.header, place)
 
 
-def _entry(frame: Frame, header: SegmentHeader, place: str) -> Entry:
-    record = decode_record(frame.payload, f"{place}, byte {frame.position}")
-    return Entry(frame.offset, header.epoch, frame.end - frame.position, record)
+def _entry(stored: StoredRecord, header: SegmentHeader, place: str) -> Entry:
+    record = decode_record(stored.payload, f"{place}, byte {stored.position}")
+    return Entry(stored.offset, header.epoch, stored.end - stored.position, record)
 
 
 def read_outline(folder: Path) -> Outline:

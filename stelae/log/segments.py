@@ -1,4 +1,4 @@
-"""Segments of the log, version 1: files of framed records.
+"""Segments of the log, version 1: files of records with checksums.
 
 Values in, bytes out; `stelae/log/reader.py` and `stelae/log/writer.py` have the files. docs/format.md#log is the
 contract.
@@ -8,16 +8,16 @@ contract.
     header     | magic 8 | version u32 | carried u32 | log id 16 | epoch u64 | base u64 |
                | previous epoch u64 | previous end u64 | salt u64 | checksum u64 |
 
-    record     | checksum u64 | "\\xa5LOG" | length u32 | offset u64 | place u32 | kind u8 | zeros 3 | payload |
-                               |<------------------------- what the checksum covers --------------------->|
+    record     | checksum u64 | mark 4 | length u32 | offset u64 | index in flush u32 | kind u8 | zeros 3 | payload |
+                              |<----------------------- what the checksum covers ------------------------->|
 
 Little-endian. Payloads: `stelae/log/records.py`.
 
 What tells an unfinished write from damage. A crash, of the process or of the machine, tears at most the one flush that
 was under way, for the next one only begins when the last one is durable. So a record says how many records of its flush
-stand before it (`place`), and a broken record with a whole one of a later flush behind it was once durable: that is
-damage, never cut. The checksum is seeded by the segment's salt, so that bytes which a client chose, or which a disk
-kept of another file, are never taken for a record.
+come before it (`index_in_flush`), and a broken record with a whole one of a later flush behind it was once durable:
+that is damage, never cut. The checksum is seeded by the segment's salt, so that bytes which a client chose, or which a
+disk kept of another file, are never taken for a record.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MAGIC = b"\x89STELOG\n"  # On disk. Never change.
 RECORD_MARK = b"\xa5LOG"  # On disk. Never change.
 
 SEGMENT_HEADER = struct.Struct("<8sII16s5Q")  # On disk. Never change.
-FRAME_HEADER = struct.Struct("<4sIQIB3x")  # On disk. Never change.
+RECORD_HEADER = struct.Struct("<4sIQIB3x")  # On disk. Never change.
 CHECKSUM = struct.Struct("<Q")  # On disk. Never change.
 
 SEGMENT_HEADER_BYTES = SEGMENT_HEADER.size + CHECKSUM.size
-FRAME_BYTES = CHECKSUM.size + FRAME_HEADER.size
+RECORD_OVERHEAD_BYTES = CHECKSUM.size + RECORD_HEADER.size
 """Of a record without its payload."""
 
 MAX_NUMBER = (1 << 63) - 1
@@ -116,19 +116,19 @@ def check_header(header: SegmentHeader, place: str) -> None:
 def encode_flush(payloads: Sequence[Payload], first: int, salt: int) -> bytes:
     """What one flush writes: records with offsets from `first`. If one skips offsets, it is the last."""
     pieces = []
-    for place, (kind, data) in enumerate(payloads):
-        body = FRAME_HEADER.pack(RECORD_MARK, len(data), first + place, place, kind) + data
+    for index, (kind, data) in enumerate(payloads):
+        body = RECORD_HEADER.pack(RECORD_MARK, len(data), first + index, index, kind) + data
         pieces.append(CHECKSUM.pack(xxhash.xxh3_64_intdigest(body, seed=salt)))
         pieces.append(body)
     return b"".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StoredRecord:
     """A whole record in a segment."""
 
     offset: int
-    place: int
+    index_in_flush: int
     """Records of the same flush before it."""
     position: int
     """Of its first byte in the file."""
@@ -148,7 +148,9 @@ class Tail:
     """Bytes behind it: of a flush that was not finished."""
 
 
-def read_frames(data: bytes, header: SegmentHeader, until: int | None, place: str) -> Generator[Frame, None, Tail]:
+def read_records(
+    data: bytes, header: SegmentHeader, until: int | None, place: str
+) -> Generator[StoredRecord, None, Tail]:
     """The records of a segment, in order. `data` is the whole file, `place` its name.
 
     `until`: records below this offset must be there, and what comes behind them does not count. None: the segment is
@@ -156,15 +158,15 @@ def read_frames(data: bytes, header: SegmentHeader, until: int | None, place: st
     """
     position, offset, count = SEGMENT_HEADER_BYTES, header.base, 0
     while until is None or offset < until:
-        frame = _frame_at(data, position, header.salt)
-        if frame is None:
+        record = _record_at(data, position, header.salt)
+        if record is None:
             break
-        if frame.offset != offset:
+        if record.offset != offset:
             raise CorruptData(
-                f"record {frame.offset} stands where record {offset} belongs", place=_at(place, position), hint=KEEP
+                f"record {record.offset} stands where record {offset} belongs", place=_at(place, position), hint=KEEP
             )
-        yield frame
-        position, offset, count = frame.end, next_offset(frame, place), count + 1
+        yield record
+        position, offset, count = record.end, next_offset(record, place), count + 1
     if until is None and count < header.carried:
         raise CorruptData(
             f"record {offset}, which the segment was made with, is damaged", place=_at(place, position), hint=KEEP
@@ -178,39 +180,39 @@ def read_frames(data: bytes, header: SegmentHeader, until: int | None, place: st
     return Tail(offset, position, len(data) - position if until is None else 0)
 
 
-def next_offset(frame: Frame, place: str) -> int:
+def next_offset(record: StoredRecord, place: str) -> int:
     """The offset of the record behind one."""
-    if frame.payload.kind != SKIPPED:
-        return frame.offset + 1
-    record = decode_record(frame.payload, _at(place, frame.position))
-    if not isinstance(record, Skipped) or record.next <= frame.offset:
-        raise CorruptData(f"record {frame.offset} skips backwards", place=_at(place, frame.position), hint=KEEP)
-    return record.next
+    if record.payload.kind != SKIPPED:
+        return record.offset + 1
+    skipped = decode_record(record.payload, _at(place, record.position))
+    if not isinstance(skipped, Skipped) or skipped.next <= record.offset:
+        raise CorruptData(f"record {record.offset} skips backwards", place=_at(place, record.position), hint=KEEP)
+    return skipped.next
 
 
-def _frame_at(data: bytes, position: int, salt: int) -> Frame | None:
+def _record_at(data: bytes, position: int, salt: int) -> StoredRecord | None:
     """The record at a position, if there is a whole one."""
     body = position + CHECKSUM.size
-    start = body + FRAME_HEADER.size
+    start = body + RECORD_HEADER.size
     if start > len(data):
         return None
-    mark, length, offset, flush_place, kind = FRAME_HEADER.unpack_from(data, body)
+    mark, length, offset, index_in_flush, kind = RECORD_HEADER.unpack_from(data, body)
     end = start + length
     if mark != RECORD_MARK or end > len(data):
         return None
     if xxhash.xxh3_64_intdigest(memoryview(data)[body:end], seed=salt) != CHECKSUM.unpack_from(data, position)[0]:
         return None
-    return Frame(offset, flush_place, position, end, Payload(kind, data[start:end]))
+    return StoredRecord(offset, index_in_flush, position, end, Payload(kind, data[start:end]))
 
 
 def _check_nothing_durable_follows(data: bytes, position: int, offset: int, salt: int, place: str) -> None:
     """Behind a broken record is nothing of a later flush."""
     at = data.find(RECORD_MARK, position)
     while at >= 0:
-        frame = _frame_at(data, at - CHECKSUM.size, salt)
-        if frame is not None and frame.offset - frame.place > offset:
+        record = _record_at(data, at - CHECKSUM.size, salt)
+        if record is not None and record.offset - record.index_in_flush > offset:
             raise CorruptData(
-                f"record {offset} is damaged, and record {frame.offset} behind it, of a later flush, is whole",
+                f"record {offset} is damaged, and record {record.offset} behind it, of a later flush, is whole",
                 place=_at(place, position),
                 hint=KEEP,
             )

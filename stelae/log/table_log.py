@@ -8,7 +8,7 @@ from stelae.errors import InvalidRequest
 from stelae.log.reader import newest_epoch
 from stelae.log.writer import remove_covered
 from stelae.snapshot.warehouse import Table
-from stelae.storage.paths import LOG_FOLDER
+from stelae.storage.paths import LOG_FOLDER, parse_segment_name
 from stelae.storage.storage import Storage
 
 
@@ -26,6 +26,12 @@ def has_log(table: Table) -> bool:
     """Whether the table ever took online writes."""
     folder = log_folder(table.storage)
     return folder is not None and newest_epoch(folder) > 0
+
+
+def has_segments(table: Table) -> bool:
+    """Whether there is a segment in the folder of the log, by names alone: whether it counts is not looked at."""
+    folder = log_folder(table.storage)
+    return folder is not None and any(parse_segment_name(file.name) for file in folder.glob("*"))
 
 
 def log_folder(storage: Storage) -> Path | None:

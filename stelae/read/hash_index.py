@@ -47,7 +47,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 KeysAndRows: TypeAlias = tuple[Sequence[bytes], Sequence[bytes]]
 """Aligned with each other."""
 
-HASH_INDEX_FORMAT = 1
+HASH_INDEX_FORMAT = 2
 MAX_ROWS = 2**32 - 2
 SLOTS_A_ROW = 2
 MAX_ROUNDS = 64
@@ -70,7 +70,7 @@ class HashIndex:
         self.rows: int = about["rows"]
         self._width: int | None = about["width"]
         self._slots = np.frombuffer(_mapped(directory / "slots"), "<u8")
-        self._home_slots = np.uint64(about["places"])
+        self._home_slots = np.uint64(about["home_slots"])
         keys = _mapped(directory / "keys")
         offsets = None if self._width is not None else _mapped(directory / "key_offsets")
         self._keys = _Keys(keys, offsets, self._width, self.rows)
@@ -177,7 +177,7 @@ def _build(chunks: Iterable[KeysAndRows], directory: Path, width: int | None) ->
     slots = _slots_of(np.concatenate(hashes), home_slots)
     with (directory / "slots").open("wb") as file:
         slots.tofile(file)
-    about = {"format": HASH_INDEX_FORMAT, "rows": count, "width": width, "places": home_slots}
+    about = {"format": HASH_INDEX_FORMAT, "rows": count, "width": width, "home_slots": home_slots}
     (directory / "about.json").write_text(json.dumps(about))
 
 

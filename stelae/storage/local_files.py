@@ -43,7 +43,7 @@ class _Sink:
         self.total.add(data)
 
 
-def scratch_elsewhere() -> Path:
+def temporary_folder() -> Path:
     """A scratch folder for a storage that is no folder itself."""
     with os_errors("write", tempfile.gettempdir()):
         return Path(tempfile.mkdtemp(prefix="stelae-"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound
-from stelae.storage.local_files import downloading, os_errors, scratch_elsewhere
+from stelae.storage.local_files import downloading, os_errors, temporary_folder
 from stelae.storage.storage import StoredFile, checked_path
 
 
@@ -74,7 +74,7 @@ class MemoryStorage:
             self._files.pop(checked_path(path), None)
 
     def scratch_folder(self, folder: str = "") -> Path:  # noqa: ARG002
-        return scratch_elsewhere()
+        return temporary_folder()
 
     def _file(self, path: str) -> tuple[bytes, int]:
         with self._lock:

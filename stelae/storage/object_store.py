@@ -9,7 +9,7 @@ from typing import Any
 
 from stelae.errors import AlreadyExists, InvalidRequest, NotFound, StelaeError, Unavailable
 from stelae.storage.checksum import CHUNK_BYTES
-from stelae.storage.local_files import downloading, os_errors, scratch_elsewhere
+from stelae.storage.local_files import downloading, os_errors, temporary_folder
 from stelae.storage.storage import StoredFile, checked_path, exists, path_of
 
 SINGLE_PUT_BYTES = 64 << 20
@@ -107,7 +107,7 @@ class ObjectStorage:
             self._obs.delete(self._store, checked_path(path))
 
     def scratch_folder(self, folder: str = "") -> Path:  # noqa: ARG002
-        return scratch_elsewhere()
+        return temporary_folder()
 
     def _place(self, path: str) -> str:
         return f"{self._url}/{path}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from stelae.log.reader import read_log, recover
 from stelae.log.records import Granted, Inserted, Record
-from stelae.log.segments import decode_header, read_frames
+from stelae.log.segments import decode_header, read_records
 from stelae.log.writer import LocalLogFile, LogWriter
 from stelae.storage.paths import segment_name
 
@@ -45,11 +45,11 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def drained(frames: Any) -> tuple[list[Any], Any]:
+def drained(records: Any) -> tuple[list[Any], Any]:
     found = []
     while True:
         try:
-            found.append(next(frames))
+            found.append(next(records))
         except StopIteration as stop:
             return found, stop.value
 
@@ -58,8 +58,8 @@ def small_log(folder: Path) -> tuple[bytes, list[int]]:
     """A log of one segment of three flushes, of four records; its bytes, and where each record starts."""
     write(opened(folder), [GIVEN], [key("a"), key("b")], [key("c")])
     data = (folder / segment_name(1, 0)).read_bytes()
-    frames, _ = drained(read_frames(data, decode_header(data, ""), None, ""))
-    return data, [frame.position for frame in frames]
+    records, _ = drained(read_records(data, decode_header(data, ""), None, ""))
+    return data, [record.position for record in records]
 
 
 class Faults:

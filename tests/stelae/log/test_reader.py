@@ -19,12 +19,12 @@ from stelae.errors import CorruptData, Unavailable
 from stelae.log.reader import LogState, log_parts, read_log, read_part, recover
 from stelae.log.records import Granted, Inserted, Skipped, encode_record
 from stelae.log.segments import (
-    FRAME_BYTES,
+    RECORD_OVERHEAD_BYTES,
     SEGMENT_HEADER_BYTES,
     decode_header,
     encode_flush,
     encode_header,
-    read_frames,
+    read_records,
 )
 from stelae.log.writer import LogWriter, remove_covered
 from stelae.storage.paths import segment_name
@@ -54,7 +54,7 @@ def test_records_are_read_in_order_over_segments_and_epochs(folder: Path) -> Non
     assert [entry.offset for entry in entries] == list(range(7))
     assert [entry.epoch for entry in entries] == [1] * 4 + [7] * 3
     assert [entry.record for entry in entries] == [GIVEN, *map(key, "abcde"), BATCH]
-    assert entries[0].bytes == FRAME_BYTES + 24
+    assert entries[0].bytes == RECORD_OVERHEAD_BYTES + 24
     for offset in range(9):
         assert [entry.offset for entry in read_log(folder, offset)] == list(range(offset, 7))
 
@@ -276,9 +276,9 @@ def test_a_changed_bit_in_a_former_segment_or_epoch_is_found(folder: Path) -> No
     assert names_in(folder) == sorted([*counted, segment_name(1, 2)])
     for name in names_in(folder):
         data = (folder / name).read_bytes()
-        frames, _ = drained(read_frames(data, decode_header(data, ""), None, ""))
+        records, _ = drained(read_records(data, decode_header(data, ""), None, ""))
         counts = max(
-            (frame.end for frame in frames if frame.offset < counted.get(name, 0)), default=SEGMENT_HEADER_BYTES
+            (record.end for record in records if record.offset < counted.get(name, 0)), default=SEGMENT_HEADER_BYTES
         )
         changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
         for position, damaged in [*enumerate(changed), *((size, data[:size]) for size in range(len(data)))]:
@@ -296,9 +296,9 @@ def test_within_the_last_flush_records_may_get_lost_in_any_order(folder: Path) -
     write(opened(folder), [key("a")], [key("b"), key("c"), key("d")])
     path = folder / segment_name(1, 0)
     data = path.read_bytes()
-    frames, _ = drained(read_frames(data, decode_header(data, ""), None, ""))
+    records, _ = drained(read_records(data, decode_header(data, ""), None, ""))
     for broken in (1, 2, 3):
-        path.write_bytes(data[: frames[broken].position] + bytes(40) + data[frames[broken].position + 40 :])
+        path.write_bytes(data[: records[broken].position] + bytes(40) + data[records[broken].position + 40 :])
         assert keys_of(folder) == ["a", "b", "c", "d"][:broken]
 
 

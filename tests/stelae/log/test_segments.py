@@ -24,7 +24,7 @@ from stelae.log.segments import (
     decode_header,
     encode_flush,
     encode_header,
-    read_frames,
+    read_records,
 )
 from tests.stelae.log.logs import BATCH, GIVEN, LOG_ID, drained
 from tests.stelae.log.test_records import RECORDS, SKIP
@@ -37,9 +37,9 @@ def test_a_flush_is_read_back(records: list[Record], first: int, salt: int) -> N
     header = SegmentHeader(LOG_ID, 1, first, 0, 0, salt)
     data = encode_header(header) + encode_flush([encode_record(record) for record in records], first, salt)
     assert decode_header(data, "here") == header
-    frames, tail = drained(read_frames(data, header, None, "here"))
-    assert [decode_record(frame.payload, "here") for frame in frames] == records
-    assert [(frame.offset, frame.place) for frame in frames] == [(first + i, i) for i in range(len(records))]
+    stored, tail = drained(read_records(data, header, None, "here"))
+    assert [decode_record(each.payload, "here") for each in stored] == records
+    assert [(each.offset, each.index_in_flush) for each in stored] == [(first + i, i) for i in range(len(records))]
     assert (tail.offset, tail.position, tail.torn_bytes) == (first + len(records), len(data), 0)
 
 

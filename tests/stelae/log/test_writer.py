@@ -21,7 +21,7 @@ from stelae.errors import Conflict, CorruptData, InvalidRequest, Unavailable
 from stelae.log.counted_segments import outline, removable
 from stelae.log.reader import Entry, read_log, recover
 from stelae.log.records import Inserted
-from stelae.log.segments import SEGMENT_HEADER_BYTES, decode_header, read_frames
+from stelae.log.segments import SEGMENT_HEADER_BYTES, decode_header, read_records
 from stelae.log.writer import LogWriter, remove_covered
 from tests.stelae.log.logs import GIVEN, IO_ERROR, NO_SPACE, Faults, drained, key, keys_of, names_in, opened, write
 from tests.waiting import WAIT_S
@@ -125,13 +125,13 @@ def test_the_next_owner_writes_the_last_flush_again(folder: Path) -> None:
     state = recover(folder)
     assert (state.end, state.last_flush) == (4, 1)
     write(opened(folder, 2), [key("d")])
-    frames, _ = drained(read_frames(former.path.read_bytes(), decode_header(former.path.read_bytes(), ""), None, ""))
-    assert frames[-1].end == size
-    os.truncate(former.path, frames[1].position)
+    records, _ = drained(read_records(former.path.read_bytes(), decode_header(former.path.read_bytes(), ""), None, ""))
+    assert records[-1].end == size
+    os.truncate(former.path, records[1].position)
     assert [entry.record for entry in read_log(folder)] == [key("a"), GIVEN, *map(key, "bcd")]
     assert [(entry.offset, entry.epoch) for entry in read_log(folder)] == [(0, 1), (1, 2), (2, 2), (3, 2), (4, 2)]
     assert recover(folder).claim == GIVEN
-    os.truncate(former.path, frames[1].position - 1)
+    os.truncate(former.path, records[1].position - 1)
     with pytest.raises(CorruptData, match="record 0: damaged"):
         recover(folder)
 
