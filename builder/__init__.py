@@ -4,6 +4,18 @@
     snapshot = build(spark, warehouse, "shop.users", frame)
     frame = read(spark, warehouse, "shop.users")
 
+job.py          a build from its first step to its commit: read it first
+report.py       what a build tells while it runs, and when it has ended
+plan/           buckets, tasks, names of columns; errors
+input/          files and frames to checked change records
+base/           who may write, what the parent is, which rows it has
+merge/          records of a key to one row
+write/          rows to sorted files, ids, the commit
+local/          a Spark of our own, for the command line and the demo
+cli.py, demo.py the commands `stelae build` and `stelae demo`
+
+Nothing here imports stelae.service; what both need is in stelae/.
+
 The names load on first use: commands that do not build need not wait for what building needs.
 
 `from builder import ...`, which works where a checkout is the working folder, is deprecated.

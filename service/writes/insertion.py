@@ -5,7 +5,8 @@
     NEEDS_IDS  the rest is new, and ids are short         ──► claim some, look again
     NEW        the rest is new                            ──► ids, records, flush ──► answer
 
-`Insertion` is of any number of keys, `insert_one` the same of one.
+`Insertion` is of any number of keys, `insert_one` the same of one. If the server dies between log and answer:
+`service/writes/owner.py`.
 """
 
 from __future__ import annotations

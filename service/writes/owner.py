@@ -7,6 +7,11 @@ All of it runs on the event loop, so that what stands between two `await`s happe
 it an id and to put it into `pending` is one step. Rows come into sight only when they may be acknowledged, in the order
 of the log. After any failure of the log or loss of the table nothing more is tried: every request that waits gets the
 error, and the table is taken over again, which reads what really counts.
+
+If the server dies between log and answer, the client does not know whether its rows are in. The record is durable; the
+next owner recovers it (`stelae/ownership/takeover.py`), replay makes it an online row (`stelae/log/replay.py`), and the
+insert, repeated, finds its keys KNOWN with the same ids (`service/writes/insertion.py`). A record that was not durable
+is gone: then the repeated insert finds them NEW.
 """
 
 from __future__ import annotations

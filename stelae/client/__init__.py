@@ -15,7 +15,8 @@ A client says what it wants as an operation; two clients carry operations out.
     async_client.py              with asyncio
     stats.py                     what a client counted
 
-Sockets, threads and clocks are in the last five alone; all before has no I/O and is tested without it. Read first
+Sockets, threads and waiting are in client.py, connection_pool.py and async_client.py alone; all else has no I/O and is
+tested without it. (retry.py reads the clock, and has a lock: the threads of a client share its budget.) Read first
 `operations.py`, then `retried_requests.py`.
 
 The names below load on first use.

@@ -1,4 +1,4 @@
-"""When a client asks again: the policy, the budget, and the attempts of one request. No clock of its own, no I/O.
+"""When a client asks again: the policy, the budget, and the attempts of one request. No I/O, and it never waits itself.
 
     attempts(request)  ──SendRequest──►  driver    asks once, gives the answer or throws a Failure
                        ──Pause────────►  driver    waits

@@ -1,14 +1,24 @@
 """The aggregate functions of columns: names, types, what they can take back. docs/merging.md shows each at work.
 
 Names and meaning are those of Apache Paimon (docs: primary-key table, merge engine, aggregation) and of Apache Fluss
-(docs: merge engines, aggregation); this is the one list of them. How each is computed is the business of
-`builder/merge/aggregate.py`.
+(docs: merge engines, aggregation); this is the one list of them.
 
 A function is one of three kinds, by what it needs to know of the order of records:
 
     commutes      sum, max, ...       nothing
     picks         first_value, ...    which record is the first or the last: its value is the result
     accumulates   listagg, ...        all records in their order: each is added to what there is
+
+Who adds a function touches, in this order:
+
+    this list                        name, kind, types, what it can take back
+    stelae/schema/options.py         its parameters, if it has some; merge_checks.py: what they must be
+    stelae/schema/merge_rules.py     if it needs a hidden column, or positions
+    builder/merge/aggregate.py       how it is computed; folds.py: as a list in its order, in the JVM; arrow_folds.py:
+                                     where Spark has no exact function for it
+    docs/merging.md                  its row and an example, which tests/builder/merge/test_merging_docs.py runs
+    tests                            functions.yaml in tests/stelae/schema/cases; merge_model.py, the model of what is
+                                     right, and test_merge_random.py in tests/builder/merge
 """
 
 from __future__ import annotations

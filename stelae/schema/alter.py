@@ -3,6 +3,8 @@
     AlterTable   what a statement asks for; made by stelae/schema/sql.py
     evolve       the versions that there are and a change in, the next version out: no storage
 
+`Warehouse` (stelae/snapshot/warehouse.py) applies it: it reads the versions, and puts the next one if nobody else did.
+
 Everything else about a table is in the bytes that it has stored: keys, buckets, how records were merged. A new column
 is not: rows of before read null in it (`RowReader`), so it must be a nullable value column, and it comes last.
 """
