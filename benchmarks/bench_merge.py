@@ -20,10 +20,10 @@ from benchmarks.common import Ratio, in_turn, median, quick_mode, show
 from stelae.builder import read, run_build
 from stelae.builder.base.snapshot_rows import stored_rows
 from stelae.builder.local.session import local_session
-from stelae.builder.plan.columns import HIDDEN_COLUMN, ORDINAL_COLUMN
+from stelae.builder.spark_sql.added_columns import HIDDEN_COLUMN, ORDINAL_COLUMN
+from stelae.builder.write.bucket_report import REPORT_DDL, BucketReport
 from stelae.builder.write.bucket_writer import WriteSpec
-from stelae.builder.write.report import REPORT_DDL, BucketReport
-from stelae.builder.write.run import batches_by_rows
+from stelae.builder.write.write_job import batches_by_rows
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.schema.merge_rules import state_columns
 from stelae.snapshot.warehouse import Table, Warehouse

@@ -3,9 +3,9 @@
     plan → base → merge → sort → write → validate → commit
 
 `run_build` is that line. Who may write, which snapshot is the parent and how far the log is covered is one object, the
-lease (`builder/base/lease.py`), made at the start and handed down. Rows that were written online come into the base by
+lease (`builder/lease/lease.py`), made at the start and handed down. Rows that were written online come into the base by
 `builder/base/log_rows.py`; tables that give their keys ids have them counted and claimed before the write
-(`builder/write/run.py`).
+(`builder/write/write_job.py`).
 
 Files are verified where they are written (`builder/write/bucket_writer.py`); the commit looks once more whether they
 are there, and of their size. The driver sees counts and names of files, never rows. Nothing that readers can see
@@ -22,22 +22,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 from uuid import uuid4
 
-from stelae.builder.base.lease import BuildLease, acquire_lease
 from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.rows import base_rows, former_rows
 from stelae.builder.base.snapshot_rows import count_overlaid, stored_rows
 from stelae.builder.input.change_records import change_records
 from stelae.builder.input.match_columns import target_columns as checked_targets
-from stelae.builder.merge.records import all_records, merge
+from stelae.builder.lease.lease import BuildLease, acquire_lease
+from stelae.builder.merge.merge import all_records, merge
 from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan, choose_bucket_count, plan_partitions
-from stelae.builder.plan.columns import HIDDEN_COLUMN
-from stelae.builder.plan.errors import translated
 from stelae.builder.plan.options import BuildKeywords, BuildOptions, Mode
 from stelae.builder.plan.partitions import count_partitions, with_folders
 from stelae.builder.report import BuildReport, Listener, Phases, summary_line
+from stelae.builder.spark_sql.added_columns import HIDDEN_COLUMN
+from stelae.builder.spark_sql.spark_errors import translated
 from stelae.builder.write.commit import assemble, check_count_change, commit, discard, versions
 from stelae.builder.write.id_assignment import with_former_ids
-from stelae.builder.write.run import write_rows
+from stelae.builder.write.write_job import write_rows
 from stelae.declared_options import shows_options
 from stelae.errors import Conflict, InvalidRequest
 from stelae.schema.table_schema import TableSchema

@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from stelae.builder.base.lease import BuildLease
 from stelae.builder.base.snapshot_rows import as_declared, comes_as_declared
+from stelae.builder.lease.lease import BuildLease
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
-from stelae.builder.plan.columns import (
+from stelae.builder.plan.partitions import Values, sum_partitions
+from stelae.builder.plan.placement import with_places
+from stelae.builder.spark_sql.added_columns import (
     HIDDEN_COLUMN,
     LOGGED_ROW_COLUMN,
     PARENT_ORDINAL_COLUMN,
     REPLACED_COLUMN_PREFIX,
     REPLACES_HIDDEN_COLUMN,
 )
-from stelae.builder.plan.errors import raise_marked
-from stelae.builder.plan.partitions import Values, sum_partitions
-from stelae.builder.plan.placement import with_places
-from stelae.builder.plan.python_steps import map_batches
-from stelae.builder.plan.sql_text import Query, all_of, col, sql, struct
+from stelae.builder.spark_sql.python_steps import map_batches
+from stelae.builder.spark_sql.spark_errors import raise_marked
+from stelae.builder.spark_sql.sql_text import Query, all_of, col, sql, struct
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.row_header import hidden_mask
 from stelae.errors import Conflict, StelaeError

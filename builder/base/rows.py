@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from stelae.builder.base.log_rows import LoggedRows
 from stelae.builder.base.snapshot_rows import stored_rows
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import HIDDEN_COLUMN
-from stelae.builder.plan.sql_text import Query, col
+from stelae.builder.spark_sql.added_columns import HIDDEN_COLUMN
+from stelae.builder.spark_sql.sql_text import Query, col
 from stelae.schema.merge_rules import state_columns
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from stelae.builder.plan.build_plan import files_of
-from stelae.builder.plan.columns import HIDDEN_COLUMN
-from stelae.builder.plan.errors import translated
-from stelae.builder.plan.python_steps import map_batches
-from stelae.builder.plan.sql_text import Query, Sql, col
+from stelae.builder.spark_sql.added_columns import HIDDEN_COLUMN
+from stelae.builder.spark_sql.python_steps import map_batches
+from stelae.builder.spark_sql.spark_errors import translated
+from stelae.builder.spark_sql.sql_text import Query, Sql, col
 from stelae.schema.merge_rules import state_columns
 from stelae.schema.table_schema import Column, TableSchema
 from stelae.snapshot.manifest import PartitionFiles

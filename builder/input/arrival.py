@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stelae.builder.plan.columns import (
+from stelae.builder.spark_sql.added_columns import (
     BLOCK_COLUMN,
     FILE_COLUMN,
     JOIN_PATH_COLUMN,
@@ -21,7 +21,7 @@ from stelae.builder.plan.columns import (
     RESERVED_PREFIX,
     ROW_COLUMN,
 )
-from stelae.builder.plan.sql_text import Sql, col, fn, sql, with_columns
+from stelae.builder.spark_sql.sql_text import Sql, col, fn, sql, with_columns
 from stelae.errors import InvalidRequest
 from stelae.schema.merge_rules import merge_rules
 from stelae.schema.table_schema import TableSchema

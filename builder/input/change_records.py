@@ -26,7 +26,7 @@ from stelae.builder.input.match_columns import (
     takes_ids,
 )
 from stelae.builder.input.type_limits import within_limits
-from stelae.builder.plan.columns import (
+from stelae.builder.spark_sql.added_columns import (
     ACTION_COLUMN,
     HIDDEN_COLUMN,
     ID_COLUMN_PREFIX,
@@ -35,8 +35,8 @@ from stelae.builder.plan.columns import (
     REMOVE,
     RETRACT,
 )
-from stelae.builder.plan.row_errors import raise_for_row
-from stelae.builder.plan.sql_text import Query, Sql, col, fn, sql, when
+from stelae.builder.spark_sql.row_errors import raise_for_row
+from stelae.builder.spark_sql.sql_text import Query, Sql, col, fn, sql, when
 from stelae.schema.aggregate_functions import BITMAPS
 from stelae.schema.merge_rules import Action, MergeRules, merge_rules
 from stelae.schema.table_schema import Column, TableSchema

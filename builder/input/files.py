@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from stelae.builder.input.arrival import order_matters, plain_path, with_arrival
-from stelae.builder.plan.errors import translated
+from stelae.builder.spark_sql.spark_errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema import types as t
 from stelae.schema.table_schema import Column, TableSchema

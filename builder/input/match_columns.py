@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan.columns import BLOCK_COLUMN, FILE_COLUMN, ORDER_COLUMN
+from stelae.builder.spark_sql.added_columns import BLOCK_COLUMN, FILE_COLUMN, ORDER_COLUMN
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
 from stelae.schema.aggregate_functions import BITMAPS

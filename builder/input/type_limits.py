@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.builder.plan.sql_text import Sql, fn, struct, when
+from stelae.builder.spark_sql.sql_text import Sql, fn, struct, when
 from stelae.schema import types as t
 
 

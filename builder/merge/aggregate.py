@@ -35,10 +35,10 @@ from stelae.builder.merge.expressions import (
     sum_total,
 )
 from stelae.builder.merge.folds import fold
-from stelae.builder.merge.positions import positions_of
+from stelae.builder.merge.position_state import positions_of
 from stelae.builder.merge.record_order import RecordOrder, late_column
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import (
+from stelae.builder.spark_sql.added_columns import (
     ACTION_COLUMN,
     ALIVE_COLUMN,
     EFFECTIVE_COLUMN,
@@ -58,8 +58,8 @@ from stelae.builder.plan.columns import (
     RETRACT,
     TOP_COLUMN,
 )
-from stelae.builder.plan.row_errors import raise_for_row
-from stelae.builder.plan.sql_text import Case, Operand, Query, Sql, all_of, any_of, col, fn, sql, struct, when
+from stelae.builder.spark_sql.row_errors import raise_for_row
+from stelae.builder.spark_sql.sql_text import Case, Operand, Query, Sql, all_of, any_of, col, fn, sql, struct, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, POSITIONS, ColumnRule, MergeRules
 from stelae.schema.table_schema import Column

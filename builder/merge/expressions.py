@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stelae.builder.plan.sql_text import Sql, fn, sql, struct, when
+from stelae.builder.spark_sql.sql_text import Sql, fn, sql, struct, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import ColumnRule
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stelae.builder.plan.row_errors import raise_for_row
-from stelae.builder.plan.sql_text import Sql, all_of, any_of, fn, sql, struct, when
+from stelae.builder.spark_sql.row_errors import raise_for_row
+from stelae.builder.spark_sql.sql_text import Sql, all_of, any_of, fn, sql, struct, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import ColumnRule
 from stelae.schema.table_schema import TableSchema

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
-from stelae.builder.plan.python_steps import map_batches
-from stelae.builder.plan.sql_text import Sql, col, fn, sql
+from stelae.builder.spark_sql.added_columns import FORGOTTEN_COLUMN, HIDDEN_COLUMN, ORDINAL_COLUMN, RECORDS_COLUMN
+from stelae.builder.spark_sql.python_steps import map_batches
+from stelae.builder.spark_sql.sql_text import Sql, col, fn, sql
 from stelae.encoding.keys import KeyCodec
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, merge_rules, stored_columns

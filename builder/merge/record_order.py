@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from stelae.builder.input.arrival import arrival_columns
 from stelae.builder.merge.arrow_folds import is_folded_in_arrow
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import (
+from stelae.builder.spark_sql.added_columns import (
     ACTION_COLUMN,
     ALIVE_COLUMN,
     EFFECTIVE_COLUMN,
@@ -28,7 +28,7 @@ from stelae.builder.plan.columns import (
     POSITION_COLUMN,
     REMOVE,
 )
-from stelae.builder.plan.sql_text import Query, Sql, any_of, col, fn, sql, struct, when, window
+from stelae.builder.spark_sql.sql_text import Query, Sql, any_of, col, fn, sql, struct, when, window
 from stelae.schema.merge_rules import ColumnRule, MergeRules
 
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -50,7 +50,7 @@ class RecordOrder:
         self.retracts = retracts
         self.arrival_columns = arrival_columns(self.columns)
         self.entries = ENTRY_COLUMN in self.columns
-        """Whether there are records that stand for entries of stored rows (builder/merge/positions.py)."""
+        """Whether there are records that stand for entries of stored rows (builder/merge/position_state.py)."""
         self.keys = [col(column.name) for column in plan.schema.key_columns]
         self.tasks = [col(name) for name in plan.task_columns]
         self.is_base = col(self.arrival_columns[0]) < 0

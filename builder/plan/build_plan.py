@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stelae.builder.plan.columns import ORDINAL_COLUMN, TASK_COLUMN
 from stelae.builder.plan.options import Mode
+from stelae.builder.spark_sql.added_columns import ORDINAL_COLUMN, TASK_COLUMN
 from stelae.schema.merge_rules import MergeRules, merge_rules
 from stelae.schema.table_schema import TableSchema
 from stelae.snapshot.manifest import BucketFiles, PartitionFiles, Snapshot

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stelae.builder.plan.build_plan import MAX_PARTITIONS
-from stelae.builder.plan.columns import SUM_COLUMN_PREFIX
-from stelae.builder.plan.errors import translated
-from stelae.builder.plan.sql_text import Query, Sql, fn, sql
+from stelae.builder.spark_sql.added_columns import SUM_COLUMN_PREFIX
+from stelae.builder.spark_sql.spark_errors import translated
+from stelae.builder.spark_sql.sql_text import Query, Sql, fn, sql
 from stelae.encoding.partitions import partition_from_python
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t

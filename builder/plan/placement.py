@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stelae.builder.plan.build_plan import BuildPlan, PartitionPlan
-from stelae.builder.plan.columns import (
+from stelae.builder.plan.partitions import has_plain_partitions
+from stelae.builder.spark_sql.added_columns import (
     BUCKETS_COLUMN,
     FIRST_ORDINAL_COLUMN,
     ORDINAL_COLUMN,
     PARTITION_COLUMN_PREFIX,
     TASK_COLUMN,
 )
-from stelae.builder.plan.errors import marked
-from stelae.builder.plan.partitions import has_plain_partitions
-from stelae.builder.plan.sql_text import Query, Sql, all_of, col, fn
+from stelae.builder.spark_sql.spark_errors import marked
+from stelae.builder.spark_sql.sql_text import Query, Sql, all_of, col, fn
 from stelae.encoding.buckets import spark_bucket_expression
 from stelae.encoding.partitions import partition_to_python
 from stelae.errors import InvalidRequest

@@ -24,12 +24,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stelae.builder.base.owner_client import AskOwner
+from stelae.builder.lease.owner_client import AskOwner
 from stelae.builder.merge.arrow_folds import ArrowFold
 from stelae.builder.merge.last_record import KeyComparison, only_sequence
-from stelae.builder.plan.errors import raise_marked
-from stelae.builder.write.bucket_ids import BucketIds
-from stelae.builder.write.report import BucketReport
+from stelae.builder.spark_sql.spark_errors import raise_marked
+from stelae.builder.write.bucket_report import BucketReport
+from stelae.builder.write.id_numbering import BucketIds
 from stelae.encoding.keys import KeyCodec
 from stelae.encoding.rows import RowCodec
 from stelae.errors import CorruptData, StelaeError

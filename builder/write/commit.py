@@ -9,9 +9,9 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from stelae.builder.base.lease import BuildLease
+from stelae.builder.lease.lease import BuildLease
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.write.report import BucketReport
+from stelae.builder.write.bucket_report import BucketReport
 from stelae.errors import Conflict, InvalidRequest
 from stelae.snapshot.manifest import BucketFiles, DataFile, PartitionFiles, Snapshot
 from stelae.snapshot.warehouse import Table

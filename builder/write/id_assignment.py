@@ -4,7 +4,7 @@
       → computed once, and kept while the build runs
       → count_ids     per bucket: rows with an id, rows that need one                      numbers for the driver
       → claim_ids     one claim of exactly that many, cut into ranges by bucket            driver
-        (of keys that a server owns: builder/base/owner_client.py)
+        (of keys that a server owns: builder/lease/owner_client.py)
       → id_ranges     the writer numbers the rows of its buckets in key order              executors
       → check_ids     each id once, all of them claimed, none lost                         writer and driver
 
@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from stelae.builder.base.lease import BuildLease
-from stelae.builder.base.owner_client import AskOwner
+from stelae.builder.lease.lease import BuildLease
+from stelae.builder.lease.owner_client import AskOwner
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import (
+from stelae.builder.plan.placement import by_key, on_tasks, with_places
+from stelae.builder.spark_sql.added_columns import (
     FORGOTTEN_COLUMN,
     FORMER_ID_COLUMN,
     FORMER_KEY_COLUMN_PREFIX,
@@ -32,10 +33,9 @@ from stelae.builder.plan.columns import (
     ORDINAL_COLUMN,
     RECORDS_COLUMN,
 )
-from stelae.builder.plan.errors import translated
-from stelae.builder.plan.placement import by_key, on_tasks, with_places
-from stelae.builder.plan.sql_text import Query, all_of, col, fn, when
-from stelae.builder.write.report import BucketReport
+from stelae.builder.spark_sql.spark_errors import translated
+from stelae.builder.spark_sql.sql_text import Query, all_of, col, fn, when
+from stelae.builder.write.bucket_report import BucketReport
 from stelae.errors import CorruptData
 from stelae.ownership.id_claims import IdRange, TableClaims
 from stelae.schema.merge_rules import stored_columns

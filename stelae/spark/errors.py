@@ -7,8 +7,8 @@ it there again:
     worker   raise_marked(NotFound(...)) ──► RuntimeError("STELAE-PROBLEM {...} END-OF-PROBLEM")
     driver   Spark's exception ──► problem_in(its text) ──► NotFound(...)
 
-A build runs its own Spark actions and translates their errors where it runs them (builder/plan/errors.py). A lookup
-join runs in the user's actions; `show_stelae_errors` has PySpark raise our error there in place of its own.
+A build runs its own Spark actions and translates their errors where it runs them (builder/spark_sql/spark_errors.py). A
+lookup join runs in the user's actions; `show_stelae_errors` has PySpark raise our error there in place of its own.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stelae.builder import BuildReport, Progress, build, read, run_build
-from stelae.builder.base.lease import BuildLease
 from stelae.builder.input.change_records import change_records
 from stelae.builder.job import make_plan
+from stelae.builder.lease.lease import BuildLease
 from stelae.builder.plan.build_plan import choose_bucket_count
 from stelae.encoding.buckets import BucketFunction
 from stelae.encoding.keys import KeyCodec
@@ -519,7 +519,7 @@ def test_arguments_of_the_wrong_kind_are_told_apart(spark: SparkSession, tmp_pat
 
 
 def test_errors_keep_their_kind_through_spark() -> None:
-    from stelae.builder.plan.errors import marked, translated
+    from stelae.builder.spark_sql.spark_errors import marked, translated
 
     def fail(error: StelaeError) -> None:
         with translated("building"):

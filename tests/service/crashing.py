@@ -34,7 +34,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from stelae.builder.base.owner_client import acknowledged
+from stelae.builder.lease.owner_client import acknowledged
 from stelae.errors import Conflict, StelaeError, Unavailable
 from stelae.log.reader import read_log, recover
 from stelae.log.records import Inserted

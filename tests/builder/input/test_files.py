@@ -21,8 +21,8 @@ import pytest
 from stelae.builder.input.arrival import arrival_columns, with_arrival
 from stelae.builder.input.change_records import change_records
 from stelae.builder.input.files import escape_glob, format_of, read_files
-from stelae.builder.plan.columns import ORDER_COLUMN
-from stelae.builder.plan.errors import translated
+from stelae.builder.spark_sql.added_columns import ORDER_COLUMN
+from stelae.builder.spark_sql.spark_errors import translated
 from stelae.errors import InvalidRequest, StelaeError
 from stelae.schema.sql import parse_create_table
 from stelae.schema.table_schema import TableSchema

@@ -377,7 +377,7 @@ def test_rows_that_change_between_two_looks(
     """As if Spark had lost the rows that it kept, and computed others: no id beyond the claim, and none unused."""
     table = dictionary(tmp_path, "'bucket' = '1'")
     monkeypatch.setattr(
-        "stelae.builder.write.run.count_ids",
+        "stelae.builder.write.write_job.count_ids",
         lambda rows, plan: IdCounts({}, {0: count_ids(rows, plan).total_needed + change}),
     )
     with pytest.raises(InvalidRequest, match="other new keys than when they were counted"):
@@ -559,7 +559,7 @@ def test_beside_a_server_that_does_not_load_the_parent(
         with Client(f"http://127.0.0.1:{process.port}") as client:
             client.insert_if_not_exists("t", ["b"])
         commit_rows(table, [], onto=table.snapshots.latest())
-        monkeypatch.setattr("stelae.builder.base.owner_client.SERVER_WAIT_S", 0.3)
+        monkeypatch.setattr("stelae.builder.lease.owner_client.SERVER_WAIT_S", 0.3)
         with pytest.raises(Unavailable, match="serves snapshot 1; the newest is 2"):
             add(spark, table, words(spark, ["c"]))
         assert add(spark, table, words(spark, ["a"])).ids_asked == 0, "nothing to ask for"

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stelae.builder.base.lease import BuildLease
-from stelae.builder.base.owner_client import AskOwner, wait_until_served
+from stelae.builder.lease.lease import BuildLease
+from stelae.builder.lease.owner_client import AskOwner, wait_until_served
 from stelae.builder.merge.arrow_folds import arrow_folds, is_folded_in_arrow
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.errors import translated
-from stelae.builder.plan.python_steps import map_batches
+from stelae.builder.spark_sql.python_steps import map_batches
+from stelae.builder.spark_sql.spark_errors import translated
+from stelae.builder.write.bucket_report import REPORT_DDL, BucketReport
 from stelae.builder.write.bucket_writer import WriteSpec
 from stelae.builder.write.commit import discard
 from stelae.builder.write.id_assignment import (
@@ -28,7 +29,6 @@ from stelae.builder.write.id_assignment import (
     count_ids,
     id_ranges,
 )
-from stelae.builder.write.report import REPORT_DDL, BucketReport
 from stelae.errors import CorruptData
 from stelae.ownership.id_claims import IdRange
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae.builder.merge.aggregate import merged_columns
 from stelae.builder.merge.record_order import RecordOrder
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import (
+from stelae.builder.spark_sql.added_columns import (
     ACTION_COLUMN,
     HIDDEN_COLUMN,
     INSERT,
@@ -14,7 +14,7 @@ from stelae.builder.plan.columns import (
     STORED_COLUMN,
     TOP_COLUMN,
 )
-from stelae.builder.plan.sql_text import Query, Sql, any_of, col, fn, sql, struct, when
+from stelae.builder.spark_sql.sql_text import Query, Sql, any_of, col, fn, sql, struct, when
 from stelae.schema.merge_rules import HIDDEN_SINCE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stelae.builder.plan.sql_text import Query, all_of, any_of, col, fn, sql
+from stelae.builder.spark_sql.sql_text import Query, all_of, any_of, col, fn, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stelae.builder.base.owner_client import acknowledged
+from stelae.builder.lease.owner_client import acknowledged
 from stelae.errors import Conflict, CorruptData, InvalidRequest, StelaeError
 from stelae.log.reader import LogPart, log_parts
 from stelae.log.table_log import has_log, log_folder

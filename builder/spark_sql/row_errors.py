@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stelae.builder.plan.errors import ERROR_END, ERROR_MARK
-from stelae.builder.plan.sql_text import Operand, Sql, col, fn, sql, struct
+from stelae.builder.spark_sql.spark_errors import ERROR_END, ERROR_MARK
+from stelae.builder.spark_sql.sql_text import Operand, Sql, col, fn, sql, struct
 from stelae.errors import InvalidRequest, problem
 from stelae.schema.table_schema import TableSchema
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stelae.builder.base import lease as lease_module
-from stelae.builder.base.lease import BuildLease, acquire_lease
+from stelae.builder.lease import lease as lease_module
+from stelae.builder.lease.lease import BuildLease, acquire_lease
 from stelae.errors import Conflict, CorruptData, Unavailable
 from stelae.log.records import Inserted
 from stelae.ownership.epochs import Epoch, TableOwnership

@@ -17,19 +17,19 @@ from stelae.builder.input.arrival import arrival_columns
 from stelae.builder.input.change_records import ChangeRecords
 from stelae.builder.merge.aggregate import aggregated
 from stelae.builder.merge.last_record import last_record_order, last_records
-from stelae.builder.merge.partial_update import patched
-from stelae.builder.merge.positions import no_entry, with_entries
+from stelae.builder.merge.position_state import no_entry, with_entries
 from stelae.builder.merge.record_order import RecordOrder
+from stelae.builder.merge.target_columns import patched
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.columns import (
+from stelae.builder.plan.placement import by_key, by_ordinal, placed
+from stelae.builder.spark_sql.added_columns import (
     ACTION_COLUMN,
     FILE_COLUMN,
     HIDDEN_COLUMN,
     INSERT,
     ORDINAL_COLUMN,
 )
-from stelae.builder.plan.placement import by_key, by_ordinal, placed
-from stelae.builder.plan.sql_text import Query, Sql, col, fn, sql, when
+from stelae.builder.spark_sql.sql_text import Query, Sql, col, fn, sql, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import HIDDEN_SINCE, state_columns, stored_columns
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from stelae.builder.plan.columns import (
+from stelae.builder.spark_sql.added_columns import (
     ACTION_COLUMN,
     ENTRY_COLUMN,
     ORDER_COLUMN,
@@ -18,7 +18,7 @@ from stelae.builder.plan.columns import (
     REMOVED_COLUMN,
     TOP_COLUMN,
 )
-from stelae.builder.plan.sql_text import Query, Sql, col, fn, sql, struct, when
+from stelae.builder.spark_sql.sql_text import Query, Sql, col, fn, sql, struct, when
 from stelae.schema import types as t
 from stelae.schema.merge_rules import POSITIONS, REMOVAL, MergeRules, merge_rules, state_columns
 from stelae.schema.table_schema import TableSchema
