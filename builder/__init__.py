@@ -8,9 +8,11 @@ job.py          a build from its first step to its commit: read it first
 report.py       what a build tells while it runs, and when it has ended
 plan/           buckets, tasks, names of columns; errors
 input/          files and frames to checked change records
-base/           who may write, what the parent is, which rows it has
+lease/          who may write, what the parent is; the way to the table's owner
+base/           the rows that the parent and the log have
 merge/          records of a key to one row
 write/          rows to sorted files, ids, the commit
+spark_sql/      expressions and queries as text, and our errors on their way back
 local/          a Spark of our own, for the command line and the demo
 cli.py, demo.py the commands `stelae build` and `stelae demo`
 
