@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from stelae.builder.base.log_rows import LoggedRows, rows_of_log
 from stelae.builder.base.rows import base_rows, former_rows
-from stelae.builder.base.snapshot_rows import count_overlaid, stored_rows
+from stelae.builder.base.snapshot_rows import stored_rows, superseded_rows
 from stelae.builder.input.change_records import change_records
 from stelae.builder.input.match_columns import target_columns as checked_targets
 from stelae.builder.lease.lease import BuildLease, acquire_lease
@@ -204,7 +204,7 @@ def make_plan(
     return BuildPlan(
         table, schema, parent, mode, partitions, targets, kept, log_until=lease.log.until,
         log_rows=sum(log_counts.values()), replaced_rows=logged.replaced if logged is not None and log_counts else 0,
-        overlaid_rows=count_overlaid(changes.sparkSession, table, schema, [p.base for p in partitions if p.base]),
+        superseded_rows=superseded_rows(changes.sparkSession, table, schema, [p.base for p in partitions if p.base]),
         task_limit=4 * limit, build_id=lease.build_id,
     )  # fmt: skip
 

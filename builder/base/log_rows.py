@@ -25,7 +25,7 @@ from stelae.builder.base.snapshot_rows import as_declared, comes_as_declared
 from stelae.builder.lease.lease import BuildLease
 from stelae.builder.plan.build_plan import PartitionPlan, files_of
 from stelae.builder.plan.partitions import Values, sum_partitions
-from stelae.builder.plan.placement import with_places
+from stelae.builder.plan.placement import with_ordinals
 from stelae.builder.spark_sql.added_columns import (
     HIDDEN_COLUMN,
     LOGGED_ROW_COLUMN,
@@ -110,10 +110,10 @@ def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, parts:
     declared = {**as_declared([*schema.columns, *state]), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}
     if parent is None:
         return Query.of(read).select({**declared, REPLACES_HIDDEN_COLUMN: False}).frame()
-    places = _places(parent)
-    buckets = [bucket for place in places if place.base for bucket in place.base.buckets]
+    partitions = _parent_partitions(parent)
+    buckets = [bucket for partition in partitions if partition.base for bucket in partition.base.buckets]
     task_count = max(1, min(len(buckets), MAX_TASKS))
-    placed = with_places(Query.of(read), schema, places, PARENT_ORDINAL_COLUMN)
+    placed = with_ordinals(Query.of(read), schema, partitions, PARENT_ORDINAL_COLUMN)
     moved = placed.repartition(task_count, PARENT_ORDINAL_COLUMN).sort_within_partitions([PARENT_ORDINAL_COLUMN])
     # In one column: each costs round trips. By number: `mapInArrow` takes a dot or a back quote in a name for syntax.
     numbered = {f"_{i}": col(column.name) for i, column in enumerate(decoder.columns)}
@@ -126,14 +126,14 @@ def _log_rows(spark: SparkSession, table: Table, parent: Snapshot | None, parts:
     return Query.of(kept).select({**declared, REPLACES_HIDDEN_COLUMN: col(REPLACES_HIDDEN_COLUMN)}).frame()
 
 
-def _places(parent: Snapshot) -> list[PartitionPlan]:
+def _parent_partitions(parent: Snapshot) -> list[PartitionPlan]:
     """The partitions of the parent with their buckets numbered through."""
-    places = []
+    partitions = []
     first = 0
     for partition in parent.partitions:
-        places.append(PartitionPlan(partition.values, partition.folder, partition.bucket_count, partition, first))
+        partitions.append(PartitionPlan(partition.values, partition.folder, partition.bucket_count, partition, first))
         first += partition.bucket_count
-    return places
+    return partitions
 
 
 @dataclass(frozen=True)
@@ -181,12 +181,12 @@ class _PartReader:
 class _Lookup:
     """Runs on executors: drops rows whose key is visible in the parent. Pickled with the task.
 
-    Batches come sorted by place: each bucket is opened once a task.
+    Batches come sorted by the ordinal of their bucket: each bucket is opened once a task.
     """
 
     decoder: StoredRowDecoder
     buckets: tuple[tuple[str, ...], ...]
-    """Files of each bucket of the parent, by place."""
+    """Files of each bucket of the parent, by ordinal."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -194,17 +194,17 @@ class _Lookup:
                 opened, tablet = -1, None
                 for batch in batches:
                     # Null, in a partition that the parent has not, becomes -1.
-                    places = batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False)
+                    ordinals = batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False)
                     rows = pa.RecordBatch.from_struct_array(batch.column(1))
-                    bounds = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+                    bounds = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
                     for start, stop in pairwise(bounds):
-                        place = int(places[start])
-                        if place != opened:
+                        ordinal = int(ordinals[start])
+                        if ordinal != opened:
                             stack.close()
-                            files = self.buckets[place] if place >= 0 else ()
+                            files = self.buckets[ordinal] if ordinal >= 0 else ()
                             storage = self.decoder.table.storage
                             tablet = stack.enter_context(open_bucket(storage, files)) if files else None
-                            opened = place
+                            opened = ordinal
                         yield self._kept(rows.slice(start, stop - start), tablet)
         except StelaeError as error:
             raise_marked(error)

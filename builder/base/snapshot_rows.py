@@ -67,14 +67,16 @@ def stored_rows(
     return Query.of(frame).select({**as_declared(shown), HIDDEN_COLUMN: col(HIDDEN_COLUMN)}).frame()
 
 
-def count_overlaid(spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]) -> int:
+def superseded_rows(
+    spark: SparkSession, table: Table, schema: TableSchema, partitions: Sequence[PartitionFiles]
+) -> int:
     """Rows in files of the partitions that a newer file of the bucket has another row for: they are not read."""
-    overlaid = [replace(p, buckets=tuple(b for b in p.buckets if len(b.files) > 1)) for p in partitions]
-    rows = sum(file.rows for partition in overlaid for file in partition.files)
+    stacked = [replace(p, buckets=tuple(b for b in p.buckets if len(b.files) > 1)) for p in partitions]
+    rows = sum(file.rows for partition in stacked for file in partition.files)
     if not rows:
         return 0
     with translated(f"counting the rows of {table.name}"):
-        return rows - stored_rows(spark, table, schema, overlaid).count()
+        return rows - stored_rows(spark, table, schema, stacked).count()
 
 
 def comes_as_declared(decoder: StoredRowDecoder) -> bool:

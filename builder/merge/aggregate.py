@@ -291,11 +291,12 @@ class _Aggregation:
                 return when(fn.max(counted.is_not_null()), fn.hll_union_agg(counted, True))
             case "theta_sketch":
                 return when(fn.max(counted.is_not_null()), fn.theta_union_agg(counted))
-            case _:  # rbm32, rbm64
+            case "rbm32" | "rbm64":
                 number = id_column(rule.column)
                 given = number in self.order.columns
                 ids = when(part, col(number)) if given else sql(None).cast("BIGINT")
                 return struct({"bitmaps": fn.collect_list(counted), "ids": fn.collect_list(ids)})
+        raise AssertionError(f"{rule.function.name} is not computed here: add it")
 
     def picked(self, rule: ColumnRule) -> Sql:
         order = self.order

@@ -14,6 +14,7 @@ import numpy as np
 
 from stelae.errors import InvalidRequest
 from stelae.schema import types as t
+from stelae.schema.aggregate_functions import BITMAPS
 from stelae.schema.merge_rules import ColumnRule
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def is_folded_in_arrow(rule: ColumnRule) -> bool:
     """Whether the merge hands on a column's inputs as a list, for `ArrowFold`."""
-    if rule.function.name in ("rbm32", "rbm64"):
+    if rule.function.name in BITMAPS:
         return True
     return rule.function.name == "product" and isinstance(rule.column.type, t.Decimal)
 
@@ -37,7 +38,9 @@ class ArrowFold:
         """The column's values; `key_of` shows the key of a row for errors."""
         if self.rule.function.name == "product":
             return _decimal_products(inputs, self.rule, key_of)
-        return _bitmaps(inputs, self.rule, key_of)
+        if self.rule.function.name in BITMAPS:
+            return _bitmaps(inputs, self.rule, key_of)
+        raise AssertionError(f"{self.rule.function.name} is not folded here: add it")
 
 
 def arrow_folds(rules: Sequence[ColumnRule], value_names: Sequence[str]) -> dict[int, ArrowFold]:

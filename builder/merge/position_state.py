@@ -72,10 +72,10 @@ def positions_of(results: Mapping[int, Sql], rules: MergeRules, *, keeps_removal
             continue
         picked = results[number]
         position = picked.field("position")
-        elsewhere = position != top
+        of_another_record = position != top
         if rule.function.name.endswith("non_null_value"):
-            elsewhere |= picked.field("v").is_null()
-        entries.append(when(picked.is_not_null() & elsewhere, _entry(rule.column.id, position, rules)))
+            of_another_record |= picked.field("v").is_null()
+        entries.append(when(picked.is_not_null() & of_another_record, _entry(rule.column.id, position, rules)))
     if keeps_removal:
         removed = col(REMOVED_COLUMN)
         entries.append(when(removed.is_not_null(), _entry(REMOVAL, removed, rules)))

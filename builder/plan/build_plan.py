@@ -64,7 +64,7 @@ class BuildPlan:
     """Rows of the log that are merged like stored rows."""
     replaced_rows: int = 0
     """Hidden rows of the parent whose place they take."""
-    overlaid_rows: int = 0
+    superseded_rows: int = 0
     """Rows in files of the parent that newer files have another row for."""
     task_limit: int = 200
     build_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -123,7 +123,7 @@ class BuildPlan:
     def base_rows(self) -> int:
         """Rows that changes are merged into: of the parent, hidden ones included, and of the log."""
         stored = sum(f.rows for p in self.partitions if p.base for b in p.base.buckets for f in b.files)
-        return stored - self.overlaid_rows - self.replaced_rows + self.log_rows
+        return stored - self.superseded_rows - self.replaced_rows + self.log_rows
 
     @property
     def base_hidden_rows(self) -> int:

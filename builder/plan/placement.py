@@ -31,7 +31,7 @@ def placed(records: Query, plan: BuildPlan) -> Query:
 
 def with_planned_ordinals(records: Query, plan: BuildPlan) -> Query:
     """Records with the ordinal of their bucket. One of a partition that is not planned stops the job."""
-    numbered = with_places(records, plan.schema, plan.partitions, ORDINAL_COLUMN)
+    numbered = with_ordinals(records, plan.schema, plan.partitions, ORDINAL_COLUMN)
     if not plan.schema.partition_keys:
         return numbered
     known = fn.coalesce(col(ORDINAL_COLUMN), fn.raise_error(marked(_CHANGED_INPUT)).cast("INT"))
@@ -44,24 +44,24 @@ _CHANGED_INPUT = InvalidRequest(
 )
 
 
-def with_places(rows: Query, schema: TableSchema, partitions: Sequence[PartitionPlan], name: str) -> Query:
+def with_ordinals(rows: Query, schema: TableSchema, partitions: Sequence[PartitionPlan], name: str) -> Query:
     """Rows with the INT column `name`: their bucket ordinal among some partitions, null in none of these."""
     if not schema.partition_keys:
         count = partitions[0].bucket_count
         return rows.with_columns({name: Sql(spark_bucket_expression(schema.bucket_columns, count))})
-    places = [
+    listed = [
         (*partition_to_python(schema.partition_columns, p.values), p.bucket_count, p.first_ordinal) for p in partitions
     ]
     names = [f"{PARTITION_COLUMN_PREFIX}{index}" for index in range(len(schema.partition_columns))]
     types = {each: c.type.spark() for each, c in zip(names, schema.partition_columns, strict=True)}
     added = [*names, BUCKETS_COLUMN, FIRST_ORDINAL_COLUMN]
     types |= {BUCKETS_COLUMN: "INT", FIRST_ORDINAL_COLUMN: "INT"}
-    if len(places) <= MAX_LISTED and has_plain_partitions(schema):
-        known = Query.values(types, places)
+    if len(listed) <= MAX_LISTED and has_plain_partitions(schema):
+        known = Query.values(types, listed)
     else:
         session = next(iter(rows.frames.values())).sparkSession
         ddl = ", ".join(f"{each} {of}" for each, of in types.items())
-        known = Query.of(session.createDataFrame(places, ddl))
+        known = Query.of(session.createDataFrame(listed, ddl))
     same = all_of(
         col(each).equal_null_safe(col(column)) for each, column in zip(names, schema.partition_keys, strict=True)
     )

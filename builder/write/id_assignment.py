@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from stelae.builder.lease.lease import BuildLease
 from stelae.builder.lease.owner_client import AskOwner
 from stelae.builder.plan.build_plan import BuildPlan
-from stelae.builder.plan.placement import by_key, on_tasks, with_places
+from stelae.builder.plan.placement import by_key, on_tasks, with_ordinals
 from stelae.builder.spark_sql.added_columns import (
     FORGOTTEN_COLUMN,
     FORMER_ID_COLUMN,
@@ -86,7 +86,7 @@ def with_former_ids(rows: DataFrame, former: Query | None, plan: BuildPlan) -> D
     if former is None or plan.schema.auto_increment is None:
         return rows
     keys = [col(column.name) for column in plan.schema.key_columns]
-    ids = with_places(former, plan.schema, plan.partitions, FORMER_ORDINAL_COLUMN).select(
+    ids = with_ordinals(former, plan.schema, plan.partitions, FORMER_ORDINAL_COLUMN).select(
         {
             FORMER_ORDINAL_COLUMN: col(FORMER_ORDINAL_COLUMN),
             **{f"{FORMER_KEY_COLUMN_PREFIX}{index}": key for index, key in enumerate(keys)},
