@@ -829,7 +829,7 @@ def test_seeds_find_a_taken_number_that_is_taken_for_ones_own(monkeypatch: pytes
         put_or_settle(storage, path, data, value, read, **said)
         return value
 
-    monkeypatch.setattr(f"stelae.log.{module}.put_or_settle", settled)
+    monkeypatch.setattr(f"stelae.ownership.{module}.put_or_settle", settled)
     assert_found()
 
 
