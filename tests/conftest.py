@@ -16,6 +16,8 @@ from tests.light_session import LIGHT_SESSION
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MERGING = Path(__file__).parent / "builder" / "merge"
+
 settings.register_profile(
     "default",
     deadline=None,
@@ -34,6 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if is_chosen(item)]
+    # Cases of merging come last: they build in several threads, and the other process of tests has ended by then.
+    items.sort(key=lambda item: MERGING in item.path.parents)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from stelae.builder import build, read
 from stelae.schema.types import quote_name
 from stelae.snapshot.warehouse import Warehouse
 from tests.builder.merge.test_merge_cases import QUICK
+from tests.length import only_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,16 +41,28 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(params=SETTINGS, ids=["as it is", "reserved", "escaped"])
-def session(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
+GATE = {0: tuple(ENGINES), 1: ("listagg", "dictionary"), 2: ("some columns", "aggregation")}
+"""By settings: engines that the gate has. All with all is for `make test-long`."""
+
+
+@pytest.fixture
+def session(spark: SparkSession, settings: int) -> SparkSession:
     # One of its own, so that others keep their settings.
     own = spark.newSession()
-    for name, value in {**QUICK, **request.param}.items():
+    for name, value in {**QUICK, **SETTINGS[settings]}.items():
         own.conf.set(name, value)
     return own
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        pytest.param(engine, number, marks=() if engine in GATE[number] else only_long)
+        for number in GATE
+        for engine in ENGINES
+    ],
+)
 def test_any_name_is_a_column(engine: str, session: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
     escaped = session.conf.get("spark.sql.parser.escapedStringLiterals") == "true"

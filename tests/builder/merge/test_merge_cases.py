@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CASES = [case for file in FILES for case in load(file)]
 RUNS = [run for case in CASES if not case.error for run in runs_of(case)]
 REFUSED = [case for case in CASES if case.error and not case.rejected_at_create]
-THREADS = 2
+THREADS = 3
 """Builds at a time. A small build keeps the driver busy, not the cores."""
 
 QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
